@@ -1,1 +1,33 @@
-//! See `ARCHITECTURE.md`.
+//! Decoder language models on libtorch, with op slots that Hub kernels or a user's own code fill.
+//!
+//! | to learn about | start at |
+//! | --- | --- |
+//! | what config.json may say | [`config`], [`family`], [`rope`] |
+//! | how weights get into memory | [`weights`], [`load`] |
+//! | the forward pass | [`model`], [`layer`], [`cache`] |
+//! | replacing an op | [`ops`] for the slots, [`Model::set_attention`] and its neighbours |
+//! | from prompt to text | [`tokenizer`], [`chat`], [`generate`], [`sampling`] |
+//! | which device | [`placement`] |
+//!
+//! Files that this crate reads, all in the model directory: `config.json` ([`config`]),
+//! `generation_config.json` ([`generation_config`]), `*.safetensors` and their index
+//! ([`weights`]), `tokenizer.json` ([`tokenizer`]), `chat_template.jinja` and
+//! `tokenizer_config.json` ([`chat`]). It writes none but the logits dump that a caller asks for.
+
+pub mod cache;
+pub mod config;
+pub mod error;
+pub mod family;
+pub mod layer;
+pub mod load;
+pub mod model;
+pub mod ops;
+pub mod placement;
+pub mod rope;
+pub mod weights;
+
+pub use config::{Dtype, ModelConfig};
+pub use error::{ModelError, Result};
+pub use load::LoadOptions;
+pub use model::Model;
+pub use placement::{Device, DeviceRequest, Placement};
