@@ -1,6 +1,6 @@
 //! One kernel's need of another, as `kernel-depends` of metadata and `kernels.lock` spell it.
 //!
-//! Kept apart from [`KernelRef`](crate::KernelRef), because here a branch `v1` and version 1 are
+//! Kept apart from [`KernelRef`], because here a branch `v1` and version 1 are
 //! two different requirements that must survive reading and writing.
 
 use std::fmt;

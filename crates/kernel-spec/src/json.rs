@@ -53,7 +53,7 @@ fn invalid_utf8(document: &str, bytes: &[u8], error: &std::str::Utf8Error) -> Er
         document: document.to_owned(),
         field: String::new(),
         reason: "not valid UTF-8".to_owned(),
-        line: valid.iter().filter(|byte| **byte == b'\n').count() + 1,
+        line: valid.split(|byte| *byte == b'\n').count(),
         column: valid.len() - line_start + 1,
     }
 }
@@ -138,8 +138,26 @@ macro_rules! serde_as_string {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                // A visitor, not a `String` parsed afterwards: what fails inside of it is reported
+                // with the position of the string, not with the end of the object around it.
+                struct Visitor;
+
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $type;
+
+                    fn expecting(
+                        &self,
+                        formatter: &mut std::fmt::Formatter<'_>,
+                    ) -> std::fmt::Result {
+                        formatter.write_str("a string")
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+
+                deserializer.deserialize_str(Visitor)
             }
         }
     };

@@ -8,7 +8,7 @@
 //!
 //! | module | owns |
 //! | --- | --- |
-//! | [`reference`] | `org/name@v1:Symbol` and `./path`: what a user types |
+//! | [`mod@reference`] | `org/name@v1:Symbol` and `./path`: what a user types |
 //! | [`repository`] | ids of repositories, and why an id is refused |
 //! | [`version`] | the version numbers that occur, and how branches carry them |
 //! | [`variant`] | build names such as `torch-tpu`, which of them fit, and which is best |

@@ -93,7 +93,7 @@ mod tests {
         ] {
             assert!(check_relative_path(path).is_err(), "{path}");
         }
-        for path in ["a", ".hidden", "..a", "a.b/c d", "é/😀.txt", "a:b"] {
+        for path in ["a", ".hidden", "..a", "a.b/c d", "é/😀.txt", "ab:c"] {
             assert_eq!(check_relative_path(path), Ok(()), "{path}");
         }
     }

@@ -126,6 +126,13 @@ impl KernelRef {
     }
 
     fn parse_hub(text: &str) -> Result<Self> {
+        if text.contains("://") {
+            return Err(Error::Reference {
+                text: text.to_owned(),
+                reason: "it is an address".to_owned(),
+                hint: Some(address_hint(text)),
+            });
+        }
         let (kernel, symbol) = match text.split_once(':') {
             Some((kernel, symbol)) => (kernel, Some(check_symbol(text, symbol)?)),
             None => (text, None),
@@ -199,21 +206,25 @@ impl FromStr for KernelRef {
 fn repository_hint(text: &str) -> String {
     if text.starts_with('~') {
         "`~` is not expanded here; write the whole path, starting with `/`".to_owned()
-    } else if let Some((_, address)) = text.split_once("://") {
-        let id = address
-            .split('/')
-            .skip(1)
-            .filter(|part| *part != "kernels")
-            .take(2);
-        match id.collect::<Vec<_>>().as_slice() {
-            [owner, name] => format!("leave the address out: `{owner}/{name}`"),
-            _ => "leave the address out: `org/name`".to_owned(),
-        }
     } else {
         format!(
             "a kernel reads `org/name@v1`; for a directory on this machine write `./{}`",
             text.trim_start_matches('/')
         )
+    }
+}
+
+/// The id inside an address that was copied from a browser.
+fn address_hint(text: &str) -> String {
+    let (_, address) = text.split_once("://").unwrap_or_default();
+    let id = address
+        .split('/')
+        .skip(1)
+        .filter(|part| *part != "kernels")
+        .take(2);
+    match id.collect::<Vec<_>>().as_slice() {
+        [owner, name] => format!("leave out all but the repository's id, `{owner}/{name}`"),
+        _ => "leave out all but the repository's id, `org/name`".to_owned(),
     }
 }
 
@@ -382,7 +393,7 @@ mod tests {
             let given = error.hint().unwrap_or_default();
             assert!(given.contains(hint), "{text}: {given}");
         }
-        for text in ["", "a/b:", "a/b:1x", "a/b:f()", "a/b@v1@v2{", "/x\0"] {
+        for text in ["", "a/b:", "a/b:1x", "a/b:f()", "a/b@x@{1}", "/x\0"] {
             assert!(text.parse::<KernelRef>().is_err(), "{text}");
         }
     }
