@@ -1,0 +1,98 @@
+//! The Python half of the bridge: embedded sources, made into a package in memory.
+
+use std::ffi::CString;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::{BridgeError, PythonException};
+
+/// Modules in the order in which they import each other.
+const MODULES: [(&str, &str); 6] = [
+    ("exchange", include_str!("../python/exchange.py")),
+    ("interpret", include_str!("../python/interpret.py")),
+    ("signature", include_str!("../python/signature.py")),
+    ("ops", include_str!("../python/ops.py")),
+    ("loader", include_str!("../python/loader.py")),
+    ("layers", include_str!("../python/layers.py")),
+];
+const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
+
+/// The modules that the Rust side calls.
+pub(crate) struct HostModules {
+    pub(crate) loader: Py<PyAny>,
+    pub(crate) layers: Py<PyAny>,
+    pub(crate) ops: Py<PyAny>,
+    /// The `Host` that payloads get their decorators from.
+    pub(crate) host: Py<PyAny>,
+}
+
+impl HostModules {
+    /// Imports torch and JAX as this machine needs them and makes the package.
+    pub(crate) fn install(
+        py: Python<'_>,
+        tpu: bool,
+        use_torch_tpu: bool,
+    ) -> Result<Self, BridgeError> {
+        let build = || -> PyResult<Self> {
+            let sources = PyDict::new(py);
+            for (name, source) in MODULES {
+                sources.set_item(name, source)?;
+            }
+            let code = CString::new(BOOTSTRAP)?;
+            let bootstrap = PyModule::from_code(
+                py,
+                &code,
+                c"<kernel-bridge>/bootstrap.py",
+                c"_kernel_bridge_bootstrap",
+            )?;
+            bootstrap.getattr("prepare")?.call1((tpu,))?;
+            let modules = bootstrap.getattr("install")?.call1((sources,))?;
+            let module = |name: &str| modules.get_item(name);
+            Ok(Self {
+                host: module("ops")?.getattr("Host")?.call1((use_torch_tpu,))?.unbind(),
+                loader: module("loader")?.unbind(),
+                layers: module("layers")?.unbind(),
+                ops: module("ops")?.unbind(),
+            })
+        };
+        build().map_err(|error| BridgeError::Host(exception(py, &error)))
+    }
+}
+
+/// A Python exception in values of ours. Never fails: what cannot be read is left out.
+pub(crate) fn exception(py: Python<'_>, error: &PyErr) -> PythonException {
+    let class = error
+        .get_type(py)
+        .name()
+        .map_or_else(|_| "Exception".to_owned(), |name| name.to_string());
+    let message = error.value(py).to_string();
+    let traceback = py
+        .import("traceback")
+        .and_then(|module| module.getattr("format_exception")?.call1((error.value(py),)))
+        .and_then(|lines| lines.extract::<Vec<String>>())
+        .map_or_else(|_| message.clone(), |lines| lines.concat());
+    PythonException { class, message: brief(&message), traceback }
+}
+
+/// XLA's messages go on for pages; the first paragraph says what is wrong.
+fn brief(message: &str) -> String {
+    const LONGEST: usize = 600;
+    let paragraph = message.trim().split("\n\n").next().unwrap_or_default();
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{} ...", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::brief;
+
+    #[test]
+    fn a_message_is_cut_to_one_readable_line() {
+        assert_eq!(brief("\nRESOURCE_EXHAUSTED: too\n  much\n\nHLO dump"), "RESOURCE_EXHAUSTED: too much");
+        assert!(brief(&"é".repeat(1_000)).ends_with("é ..."));
+    }
+}
