@@ -15,19 +15,27 @@
 //! `tokenizer_config.json` ([`chat`]). It writes none but the logits dump that a caller asks for.
 
 pub mod cache;
+pub mod chat;
 pub mod config;
 pub mod error;
 pub mod family;
+pub mod generate;
+pub mod generation_config;
 pub mod layer;
 pub mod load;
 pub mod model;
 pub mod ops;
 pub mod placement;
 pub mod rope;
+pub mod sampling;
+pub mod tokenizer;
 pub mod weights;
 
 pub use config::{Dtype, ModelConfig};
 pub use error::{ModelError, Result};
+pub use generate::{GenerateOptions, Generation};
+pub use generation_config::GenerationConfig;
 pub use load::LoadOptions;
 pub use model::Model;
 pub use placement::{Device, DeviceRequest, Placement};
+pub use tokenizer::Tokenizer;
