@@ -1,0 +1,20 @@
+"""Rotary position embedding (halves layout) as an operator for torch on TPU.
+
+The TPU build runs a Pallas kernel, the CPU build a JAX function that XLA compiles.
+"""
+
+from ._host import register
+from ._ops import add_op_namespace_prefix
+
+# kernel-builder names the operator namespace `_<name>_<backend>_<id>`: the one place where the
+# builds of a source differ.
+if "_cpu_" in add_op_namespace_prefix(""):
+    from ._jax_body import rotary_pos_emb as _body
+else:
+    from ._pallas_body import rotary_pos_emb as _body
+
+rotary_pos_emb = register(add_op_namespace_prefix("rotary_pos_emb"), _body)
+
+from . import layers  # noqa: E402  (layers call the operator)
+
+__all__ = ["layers", "rotary_pos_emb"]
