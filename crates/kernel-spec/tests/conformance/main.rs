@@ -10,6 +10,7 @@
 )]
 
 mod digest;
+mod lockfile;
 mod metadata;
 mod variants;
 
