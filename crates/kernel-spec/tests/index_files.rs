@@ -1,7 +1,5 @@
 //! The repository's own index files against the types that read them.
 
-#![expect(clippy::unwrap_used, reason = "a test may stop at bad test data")]
-
 use std::path::Path;
 
 use kernel_spec::{DeviceType, Index};
