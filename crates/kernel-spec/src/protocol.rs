@@ -27,7 +27,10 @@ pub enum Request {
 /// How the runtime library reaches kernels: the shared flags of the command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_excessive_bools, reason = "one for each flag of the command")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "one for each flag of the command"
+)]
 pub struct RegistrySettings {
     /// No network at all.
     pub offline: bool,
