@@ -6,6 +6,7 @@
 //! | how weights get into memory | [`weights`], [`load`] |
 //! | the forward pass | [`model`], [`layer`], [`cache`] |
 //! | replacing an op | [`ops`] for the slots, [`Model::set_attention`] and its neighbours |
+//! | Hub kernels in the slots | [`kernelize`](mod@kernelize) |
 //! | from prompt to text | [`tokenizer`], [`chat`], [`generate`], [`sampling`] |
 //! | which device | [`placement`] |
 //!
@@ -21,6 +22,7 @@ pub mod error;
 pub mod family;
 pub mod generate;
 pub mod generation_config;
+pub mod kernelize;
 pub mod layer;
 pub mod load;
 pub mod model;
@@ -35,6 +37,7 @@ pub use config::{Dtype, ModelConfig};
 pub use error::{ModelError, Result};
 pub use generate::{GenerateOptions, Generation};
 pub use generation_config::GenerationConfig;
+pub use kernelize::{KernelReport, KernelizeOptions, kernelize};
 pub use load::LoadOptions;
 pub use model::Model;
 pub use placement::{Device, DeviceRequest, Placement};

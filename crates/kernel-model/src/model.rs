@@ -93,6 +93,11 @@ impl Model {
     }
 
     /// The norm before the head.
+    pub fn final_norm(&self) -> &NormSite {
+        &self.parts.norm
+    }
+
+    /// The norm before the head, to fill its slot.
     pub fn final_norm_mut(&mut self) -> &mut NormSite {
         &mut self.parts.norm
     }

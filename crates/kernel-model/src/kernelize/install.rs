@@ -1,0 +1,249 @@
+//! Building the adapters of a slot, putting them through the gate, and into the model.
+
+use std::sync::Arc;
+
+use kernel_bridge::{Attributes, BridgeError, LoadedKernel};
+use kernel_spec::{Fallback, OpName};
+
+use super::adapters::{
+    Kernel, KernelDecode, KernelMlp, KernelNorm, KernelPrefill, KernelRotary, MlpCall, NormCall,
+};
+use super::gate::{Gate, Passed, Refusal};
+use super::slot::Slot;
+use crate::layer::NormSite;
+use crate::model::Model;
+use crate::ops::{
+    AttentionParameters, DecodeAttention, Linear, Mlp, MlpWeights, Norm, PrefillAttention, Rotary,
+};
+
+/// Name of the layer or function of an op where neither reference nor index names one.
+fn usual_symbol(op: OpName) -> &'static str {
+    op.as_str()
+}
+
+/// Puts a loaded kernel into every place of a slot, if it passes the gate for all of them.
+/// `kernel.fallback` is the policy once it is in place.
+pub(super) fn install(
+    model: &mut Model,
+    slot: Slot,
+    op: OpName,
+    loaded: &LoadedKernel,
+    symbol: Option<&str>,
+    kernel: &Kernel,
+) -> Result<Passed, Refusal> {
+    let symbol = symbol.unwrap_or(usual_symbol(op));
+    // In the gate a failure is a failure.
+    let strict = Kernel {
+        fallback: Fallback::Error,
+        ..kernel.clone()
+    };
+    match slot {
+        Slot::Attention => {
+            let mut adapter = KernelPrefill {
+                op: loaded.function(symbol).map_err(unusable)?,
+                kernel: strict,
+            };
+            let passed = Gate::new(model).prefill(&adapter, &attention_parameters(model))?;
+            adapter.kernel.fallback = kernel.fallback;
+            let adapter: Arc<dyn PrefillAttention> = Arc::new(adapter);
+            model.set_attention(&adapter);
+            Ok(passed)
+        }
+        Slot::DecodeAttention => {
+            let mut adapter = KernelDecode {
+                op: loaded.function(symbol).map_err(unusable)?,
+                kernel: strict,
+            };
+            let passed = Gate::new(model).decode(&adapter, &attention_parameters(model))?;
+            adapter.kernel.fallback = kernel.fallback;
+            let adapter: Arc<dyn DecodeAttention> = Arc::new(adapter);
+            model.set_decode_attention(&adapter);
+            Ok(passed)
+        }
+        Slot::Rotary => {
+            let Some(default) = model
+                .layers()
+                .first()
+                .map(|l| Arc::clone(&l.attention.rotary))
+            else {
+                return Err(Refusal::Kernel("the model has no layers".to_owned()));
+            };
+            let mut adapter = KernelRotary {
+                op: loaded.function(symbol).map_err(unusable)?,
+                kernel: strict,
+                default,
+            };
+            let passed = Gate::new(model).rotary(&adapter)?;
+            adapter.kernel.fallback = kernel.fallback;
+            let adapter: Arc<dyn Rotary> = Arc::new(adapter);
+            model.set_rotary(&adapter);
+            Ok(passed)
+        }
+        Slot::Mlp => install_mlp(model, op, loaded, symbol, &strict, kernel.fallback),
+        Slot::RmsNorm => install_norm(model, loaded, symbol, &strict, kernel.fallback),
+    }
+}
+
+fn unusable(error: BridgeError) -> Refusal {
+    match error {
+        BridgeError::Interrupted => Refusal::Other(crate::ModelError::Cancelled),
+        other => Refusal::Kernel(other.to_string()),
+    }
+}
+
+/// The different parameters that occur among the layers.
+fn attention_parameters(model: &Model) -> Vec<AttentionParameters> {
+    let mut all: Vec<AttentionParameters> = Vec::new();
+    for layer in model.layers() {
+        if !all.contains(&layer.attention.parameters) {
+            all.push(layer.attention.parameters);
+        }
+    }
+    all
+}
+
+/// The name of a class in the kernel's `layers`, however the reference spells it.
+fn layer_name(symbol: &str) -> &str {
+    symbol.strip_prefix("layers.").unwrap_or(symbol)
+}
+
+fn linear_attributes(linear: &Linear) -> Attributes<'_> {
+    let attributes = Attributes::new().tensor("weight", &linear.weight);
+    match &linear.bias {
+        Some(bias) => attributes.tensor("bias", bias),
+        None => attributes,
+    }
+}
+
+fn mlp_attributes(weights: &MlpWeights) -> Attributes<'_> {
+    Attributes::new()
+        .child("gate_proj", linear_attributes(&weights.gate))
+        .child("up_proj", linear_attributes(&weights.up))
+        .child("down_proj", linear_attributes(&weights.down))
+        .activation("act_fn", weights.activation.name())
+}
+
+fn install_mlp(
+    model: &mut Model,
+    op: OpName,
+    loaded: &LoadedKernel,
+    symbol: &str,
+    strict: &Kernel,
+    policy: Fallback,
+) -> Result<Passed, Refusal> {
+    let mut adapters = Vec::new();
+    match loaded.layer(layer_name(symbol)) {
+        Ok(class) => {
+            for layer in model.layers() {
+                let bound = match op {
+                    OpName::SiluAndMul | OpName::Silu => class.bind(&Attributes::new()),
+                    _ => class.bind(&mlp_attributes(&layer.mlp.weights)),
+                };
+                let bound = bound.map_err(unusable)?;
+                let call = match op {
+                    OpName::SiluAndMul => MlpCall::ActivationAndProduct(bound),
+                    OpName::Silu => MlpCall::Activation(bound),
+                    _ => MlpCall::Whole(bound),
+                };
+                adapters.push(KernelMlp {
+                    kernel: strict.clone(),
+                    call,
+                });
+            }
+        }
+        Err(no_layer) => {
+            if !matches!(op, OpName::SwiGluMlp | OpName::GeGluMlp) {
+                return Err(unusable(no_layer));
+            }
+            if model
+                .layers()
+                .iter()
+                .any(|layer| layer.mlp.weights.has_bias())
+            {
+                return Err(Refusal::Kernel("the model's MLP has biases".to_owned()));
+            }
+            // No such layer; a function of that name takes the weights as arguments.
+            let function = loaded.function(symbol).map_err(|_| unusable(no_layer))?;
+            let function = Arc::new(function);
+            adapters.extend(model.layers().iter().map(|_| KernelMlp {
+                kernel: strict.clone(),
+                call: MlpCall::WholeFunction(Arc::clone(&function)),
+            }));
+        }
+    }
+    let passed = Gate::new(model).mlp(model, &adapters)?;
+    for (layer, mut adapter) in model.layers_mut().iter_mut().zip(adapters) {
+        adapter.kernel.fallback = policy;
+        let adapter: Arc<dyn Mlp> = Arc::new(adapter);
+        layer.mlp.op = adapter;
+    }
+    Ok(passed)
+}
+
+fn install_norm(
+    model: &mut Model,
+    loaded: &LoadedKernel,
+    symbol: &str,
+    strict: &Kernel,
+    policy: Fallback,
+) -> Result<Passed, Refusal> {
+    let layer = loaded.layer(layer_name(symbol));
+    let function = match &layer {
+        Ok(_) => None,
+        Err(_) => loaded.function(symbol).ok().map(Arc::new),
+    };
+    let adapter = |site: &NormSite| -> Result<KernelNorm, Refusal> {
+        let call = match (&layer, &function) {
+            (Ok(class), _) => {
+                let attributes = Attributes::new()
+                    .tensor("weight", &site.weight)
+                    .float("variance_epsilon", site.eps);
+                NormCall::Layer(class.bind(&attributes).map_err(unusable)?)
+            }
+            (Err(_), Some(function)) => NormCall::Function(Arc::clone(function)),
+            (Err(error), None) => return Err(Refusal::Kernel(error.to_string())),
+        };
+        Ok(KernelNorm {
+            kernel: strict.clone(),
+            call,
+        })
+    };
+
+    let mut gate = Gate::new(model);
+    let mut adapters = Vec::new();
+    let config = model.config();
+    let mut seen: Vec<Option<i64>> = Vec::new();
+    let mut check = |site: &NormSite, heads: Option<i64>| -> Result<(), Refusal> {
+        let adapter = adapter(site)?;
+        // The first norm of each shape is tried on all lengths, the others on one.
+        let first = !seen.contains(&heads);
+        seen.push(heads);
+        gate.norm(&adapter, &site.weight, site.eps, heads, first)?;
+        adapters.push(adapter);
+        Ok(())
+    };
+    // In the order of `Model::norms_mut`.
+    for layer in model.layers() {
+        check(&layer.input_norm, None)?;
+        check(&layer.mlp_norm, None)?;
+        if let Some(norms) = &layer.attention.norms {
+            check(&norms.query, Some(config.heads))?;
+            check(&norms.key, Some(config.key_value_heads))?;
+        }
+        for site in layer
+            .attention_output_norm
+            .iter()
+            .chain(&layer.mlp_output_norm)
+        {
+            check(site, None)?;
+        }
+    }
+    check(model.final_norm(), None)?;
+    let passed = gate.passed();
+    for (site, mut adapter) in model.norms_mut().zip(adapters) {
+        adapter.kernel.fallback = policy;
+        let adapter: Arc<dyn Norm> = Arc::new(adapter);
+        site.op = adapter;
+    }
+    Ok(passed)
+}
