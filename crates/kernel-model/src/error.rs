@@ -274,7 +274,8 @@ fn list(names: &[String]) -> String {
         .collect::<Vec<_>>()
         .join(", ");
     if names.len() > SHOWN {
-        text.push_str(&format!(" and {} more", names.len() - SHOWN));
+        let more = format!(" and {} more", names.len() - SHOWN);
+        text.push_str(&more);
     }
     text
 }

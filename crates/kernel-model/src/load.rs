@@ -27,8 +27,8 @@ pub struct LoadOptions {
     pub dtype: Option<Dtype>,
     /// Where it runs.
     pub device: Device,
-    /// How tensors get there.
-    pub transfer: Arc<dyn Transfer>,
+    /// How tensors get there; not needed for the CPU.
+    pub transfer: Option<Arc<dyn Transfer>>,
 }
 
 impl Default for LoadOptions {
@@ -36,7 +36,7 @@ impl Default for LoadOptions {
         Self {
             dtype: None,
             device: Device::Cpu,
-            transfer: Arc::new(Host),
+            transfer: None,
         }
     }
 }
@@ -54,6 +54,15 @@ impl Model {
         config: ModelConfig,
         options: &LoadOptions,
     ) -> Result<Self> {
+        if options.device == Device::Tpu && options.transfer.is_none() {
+            return Err(ModelError::Device {
+                device: options.device.to_string(),
+                problem: "nothing was given that moves tensors there".to_owned(),
+                hint: "set `LoadOptions::transfer`, or use `cpu`".to_owned(),
+            });
+        }
+        let transfer: Arc<dyn Transfer> =
+            options.transfer.clone().unwrap_or_else(|| Arc::new(Host));
         let weights = Weights::open(directory)?;
         let dtype = options
             .dtype
@@ -63,7 +72,7 @@ impl Model {
         let mut loader = Loader {
             config: &config,
             weights,
-            transfer: &*options.transfer,
+            transfer: &*transfer,
         };
         loader.weights.set_dtype(dtype);
         loader.weights.check(&expected_tensors(&config))?;
@@ -100,7 +109,7 @@ impl Model {
             directory: directory.to_owned(),
             dtype,
             device: options.device,
-            transfer: Arc::clone(&options.transfer),
+            transfer: Arc::clone(&transfer),
             embedding,
             layers,
             norm,

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use kernel_registry::tpu::{self, TpuScan};
 use tch::Tensor;
 
 use crate::error::{ModelError, Result};
@@ -72,6 +73,35 @@ pub struct TpusFound {
     pub description: String,
 }
 
+impl TpusFound {
+    /// Scans the PCI bus of this machine; no TPU is touched.
+    pub fn on_this_machine() -> Self {
+        Self::from(&tpu::scan())
+    }
+}
+
+impl From<&TpuScan> for TpusFound {
+    fn from(scan: &TpuScan) -> Self {
+        let (all, usable) = (scan.functions.len(), scan.usable());
+        let generation = scan.generation().map(|generation| format!(" {generation}"));
+        let generation = generation.unwrap_or_default();
+        let description = match (all, usable) {
+            (0, _) => "the PCI bus has no TPU".to_owned(),
+            (all, 0) => format!(
+                "the PCI bus has {all} TPU{generation} devices, but none is open to programs \
+                 under /dev/vfio"
+            ),
+            (all, usable) => {
+                format!("{usable} of {all} TPU{generation} devices on the PCI bus can be used")
+            }
+        };
+        Self {
+            usable,
+            description,
+        }
+    }
+}
+
 /// A device and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
@@ -82,6 +112,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// Chooses the device of this machine.
+    pub fn detect(request: DeviceRequest) -> Result<Self> {
+        Self::choose(request, &TpusFound::on_this_machine())
+    }
+
     /// Chooses the device. A TPU that is there is never passed over silently: the CPU is taken
     /// only where there is no TPU, or where the user names it.
     pub fn choose(request: DeviceRequest, found: &TpusFound) -> Result<Self> {
@@ -171,6 +206,13 @@ mod tests {
         assert!(error.hint().unwrap().contains("--tp"));
         assert!("tpu:0".parse::<DeviceRequest>().is_ok());
         assert!("cuda".parse::<DeviceRequest>().is_err());
+    }
+
+    #[test]
+    fn a_scan_without_tpus_says_so() {
+        let found = TpusFound::from(&TpuScan::default());
+        assert_eq!(found.usable, 0);
+        assert!(found.description.contains("no TPU"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[i64]) -> Result<String> {
         let ids = ids
             .iter()
-            .map(|id| self.id(*id))
+            .map(|id| token_id(*id))
             .collect::<Result<Vec<_>>>()?;
         self.inner.decode(&ids, true).map_err(failure)
     }
@@ -77,10 +77,10 @@ impl Tokenizer {
             shown: String::new(),
         }
     }
+}
 
-    fn id(&self, id: i64) -> Result<u32> {
-        u32::try_from(id).map_err(|_| ModelError::Tokenizer(format!("{id} is not a token id")))
-    }
+fn token_id(id: i64) -> Result<u32> {
+    u32::try_from(id).map_err(|_| ModelError::Tokenizer(format!("{id} is not a token id")))
 }
 
 /// Text of a row that grows by tokens.

@@ -1,5 +1,7 @@
 //! Generation on golden checkpoints: batches, buckets, ends of rows, bad calls.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod support;
 
 use std::ops::ControlFlow;
@@ -307,7 +309,7 @@ impl PrefillAttention for Mine {
         })
     }
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "mine"
     }
 }

@@ -1,5 +1,7 @@
 //! Logits and greedy tokens of every family against transformers' own.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod support;
 
 use kernel_model::{Dtype, Model};

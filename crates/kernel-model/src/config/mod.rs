@@ -70,6 +70,7 @@ impl Dtype {
 
 /// What config.json says of a model, checked.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "they are fields of a file")]
 pub struct ModelConfig {
     /// The file.
     pub path: PathBuf,
@@ -177,7 +178,7 @@ impl ModelConfig {
             ));
         }
 
-        Ok(Self {
+        let mut config = Self {
             family,
             vocab_size: fields.required_size("vocab_size")?,
             hidden_size,
@@ -202,8 +203,10 @@ impl ModelConfig {
             pad: fields.integer("pad_token_id")?.or(family.default_pad),
             dtype: read_dtype(&fields)?,
             path: path.to_owned(),
-            raw: raw.clone(),
-        })
+            raw: Value::Null,
+        };
+        config.raw = raw;
+        Ok(config)
     }
 
     /// Query heads that share one key/value head.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use kernel_bridge::{Attributes, BridgeError, LoadedKernel};
 use kernel_spec::{Fallback, OpName};
 
+use tch::Tensor;
+
 use super::adapters::{
     Kernel, KernelDecode, KernelMlp, KernelNorm, KernelPrefill, KernelRotary, MlpCall, NormCall,
 };
@@ -15,6 +17,7 @@ use crate::model::Model;
 use crate::ops::{
     AttentionParameters, DecodeAttention, Linear, Mlp, MlpWeights, Norm, PrefillAttention, Rotary,
 };
+use crate::placement::Device;
 
 /// Name of the layer or function of an op where neither reference nor index names one.
 fn usual_symbol(op: OpName) -> &'static str {
@@ -107,6 +110,22 @@ fn layer_name(symbol: &str) -> &str {
     symbol.strip_prefix("layers.").unwrap_or(symbol)
 }
 
+/// Bytes to whose multiples an address has to be aligned for XLA to read a tensor in place; a
+/// tensor elsewhere is copied at every call.
+const XLA_ALIGNMENT: usize = 64;
+
+/// Copies a weight of the host, once, if XLA would copy it at every call. Where a tensor lies in
+/// a weight file is an accident of the file's header. The default ops then read the same copy,
+/// so the pages of the file are not needed any more.
+fn align(weight: &mut Tensor) -> Result<(), Refusal> {
+    if !(weight.data_ptr() as usize).is_multiple_of(XLA_ALIGNMENT) || !weight.is_contiguous() {
+        let mut copy = weight.f_contiguous()?.f_empty_like()?;
+        copy.f_copy_(weight)?;
+        *weight = copy;
+    }
+    Ok(())
+}
+
 fn linear_attributes(linear: &Linear) -> Attributes<'_> {
     let attributes = Attributes::new().tensor("weight", &linear.weight);
     match &linear.bias {
@@ -131,6 +150,14 @@ fn install_mlp(
     strict: &Kernel,
     policy: Fallback,
 ) -> Result<Passed, Refusal> {
+    if model.device() == Device::Cpu {
+        for layer in model.layers_mut() {
+            let weights = &mut layer.mlp.weights;
+            for linear in [&mut weights.gate, &mut weights.up, &mut weights.down] {
+                align(&mut linear.weight)?;
+            }
+        }
+    }
     let mut adapters = Vec::new();
     match loaded.layer(layer_name(symbol)) {
         Ok(class) => {
@@ -187,6 +214,11 @@ fn install_norm(
     strict: &Kernel,
     policy: Fallback,
 ) -> Result<Passed, Refusal> {
+    if model.device() == Device::Cpu {
+        for site in model.norms_mut() {
+            align(&mut site.weight)?;
+        }
+    }
     let layer = loaded.layer(layer_name(symbol));
     let function = match &layer {
         Ok(_) => None,

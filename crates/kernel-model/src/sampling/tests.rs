@@ -1,3 +1,5 @@
+#![expect(clippy::float_cmp, reason = "the results are exact")]
+
 use proptest::prelude::*;
 
 use rand::Rng as _;

@@ -154,20 +154,19 @@ fn open_shards(directory: &Path) -> Result<Shards> {
         if shard.contains(['/', '\\']) || shard == ".." {
             return Err(map.error(tensor, format!("names `{shard}`, which is not a file name")));
         }
-        let index = match by_name.get(shard) {
-            Some(index) => *index,
-            None => {
-                let shard_path = directory.join(shard);
-                if !shard_path.is_file() {
-                    return Err(ModelError::MissingFile {
-                        directory: directory.to_owned(),
-                        file: shard.to_owned(),
-                    });
-                }
-                files.push(WeightFile::open(&shard_path)?);
-                by_name.insert(shard.to_owned(), files.len() - 1);
-                files.len() - 1
+        let index = if let Some(index) = by_name.get(shard) {
+            *index
+        } else {
+            let shard_path = directory.join(shard);
+            if !shard_path.is_file() {
+                return Err(ModelError::MissingFile {
+                    directory: directory.to_owned(),
+                    file: shard.to_owned(),
+                });
             }
+            files.push(WeightFile::open(&shard_path)?);
+            by_name.insert(shard.to_owned(), files.len() - 1);
+            files.len() - 1
         };
         if files[index].shape(tensor).is_none() {
             return Err(map.error(tensor, format!("names `{shard}`, which lacks the tensor")));
