@@ -8,17 +8,25 @@ PACKAGE = "kernel_bridge_host"
 
 
 def prepare(tpu):
-    """Sets what torch and JAX read when they are imported, and imports torch.
+    """Sets what torch and JAX read when they are imported, and imports both.
 
-    Without a TPU, torch must not load device plug-ins by itself (torch_tpu takes seconds and can
-    hang when it is touched), and JAX must not look for a TPU.
+    Without a TPU, torch must not load device plug-ins by itself (torch_tpu takes seconds, and hangs
+    when its runtime is touched), and JAX must not look for a TPU. Both are set, not proposed: a value
+    left over in the user's shell would otherwise hang the process.
     """
     if not tpu:
-        os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    # An embedded interpreter has no arguments; libraries that look at them expect a list.
     if not getattr(sys, "argv", None):
         sys.argv = [""]
-    import torch  # noqa: F401  (a tensor cannot be wrapped before torch is imported)
+    # Before anything wraps a tensor: torch's Python type does not exist until then.
+    import torch  # noqa: F401
+    import jax
+
+    # XLA would otherwise still read an input after the caller got its result and wrote to the
+    # input. It holds for clients made later, so it comes before the first JAX array.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def install(sources):

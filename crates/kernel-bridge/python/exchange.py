@@ -1,12 +1,15 @@
 """Tensors between torch and JAX on a CPU, without copies where that is possible.
 
-The public `from_dlpack` functions cost about 100 us a call. The capsule functions beneath them
-cost a tenth; where a JAX version moves them, the public ones are used.
+The public `from_dlpack` functions cost about 100 us a call; the capsule functions beneath them cost a
+fraction of that. They are private, so they are tried once when this module is imported, and where
+a version of JAX or torch has moved them the public ones are used.
 
 What does not cross as it is:
-- 64-bit integers: JAX has 32 bits here, so the range is checked and the values are cast.
-- 64-bit floats: refused, because a silent loss of half the digits is no conversion.
-- strided, sliced and expanded tensors: made contiguous, since XLA only takes compact ones.
+- 64-bit integers: JAX has 32 bits here, so the range is checked and the values are cast. JAX by
+  itself would cut them without a word.
+- 64-bit floats and complex numbers: refused, because losing half the digits is no conversion.
+- strided, sliced and expanded tensors: made contiguous, since XLA takes compact ones only.
+- tensors whose address is not a multiple of 64 bytes: XLA copies them.
 - tensors that require a gradient: detached; payloads run for inference.
 """
 
@@ -14,121 +17,180 @@ import jax
 import jax.numpy as jnp
 import torch
 
-INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
-#: Attribute on a torch tensor that never changes: its JAX array, imported once.
-CONSTANT = "_kernel_bridge_constant"
-#: Attribute on a torch tensor that an op took over.
-DONATED = "_kernel_bridge_donated_to"
+from .errors import ArgumentError
 
-#: Widths by which torch and JAX name the same type.
-DTYPES = {
-    torch.float32: jnp.float32,
-    torch.bfloat16: jnp.bfloat16,
-    torch.float16: jnp.float16,
-    torch.int32: jnp.int32,
-    torch.int16: jnp.int16,
-    torch.int8: jnp.int8,
-    torch.uint8: jnp.uint8,
-    torch.bool: jnp.bool_,
-    torch.float8_e4m3fn: jnp.float8_e4m3fn,
-    torch.float8_e5m2: jnp.float8_e5m2,
-    torch.int64: jnp.int32,
+#: Attribute of a torch tensor under which the bridge keeps what it knows about it.
+STATE = "_kernel_bridge"
+
+#: Types that both sides have, bit for bit.
+SAME = {
+    torch.float32: jnp.dtype("float32"),
+    torch.bfloat16: jnp.dtype("bfloat16"),
+    torch.float16: jnp.dtype("float16"),
+    torch.float8_e4m3fn: jnp.dtype("float8_e4m3fn"),
+    torch.float8_e4m3fnuz: jnp.dtype("float8_e4m3fnuz"),
+    torch.float8_e5m2: jnp.dtype("float8_e5m2"),
+    torch.float8_e5m2fnuz: jnp.dtype("float8_e5m2fnuz"),
+    torch.float8_e8m0fnu: jnp.dtype("float8_e8m0fnu"),
+    torch.int8: jnp.dtype("int8"),
+    torch.int16: jnp.dtype("int16"),
+    torch.int32: jnp.dtype("int32"),
+    torch.uint8: jnp.dtype("uint8"),
+    torch.uint16: jnp.dtype("uint16"),
+    torch.uint32: jnp.dtype("uint32"),
+    torch.bool: jnp.dtype("bool"),
+    torch.complex64: jnp.dtype("complex64"),
 }
-
-_cpu = None
-
-
-def _device():
-    """JAX's CPU device; asynchronous dispatch is switched off before the client exists."""
-    global _cpu
-    if _cpu is None:
-        # XLA would otherwise read an input after the caller got its result and overwrote it.
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
-        _cpu = jax.local_devices(backend="cpu")[0]
-    return _cpu
+#: 64-bit integers and what they become once their range is checked.
+NARROWED = {torch.int64: torch.int32, torch.uint64: torch.uint32}
+#: The torch type of each JAX type.
+TORCH_TYPES = {theirs: ours for ours, theirs in SAME.items()}
 
 
-try:
-    from jax._src.lib import _jax
+class Constant:
+    """A tensor that keeps its memory: its JAX array is imported once.
 
-    _import_capsule = _jax.dlpack_managed_tensor_to_buffer
-    _export_capsule = _jax.buffer_to_dlpack_managed_tensor
-    #: DLPack's number for CPU memory.
-    _KDL_CPU = 1
-except (ImportError, AttributeError):
-    _import_capsule = _export_capsule = None
+    The array shares the tensor's memory or, where XLA had to copy it, belongs to one version of its
+    contents. It hangs on the tensor object and dies with it.
+    """
+
+    __slots__ = ("array", "pointer", "shape", "version", "shared")
+
+    def __init__(self):
+        self.array = None
+
+    def find(self, tensor):
+        """The array, where the tensor is what it was when the array was made."""
+        if (
+            self.array is not None
+            and self.pointer == tensor.data_ptr()
+            and (self.shared or self.version == tensor._version)
+            and self.shape == tensor.shape
+        ):
+            return self.array
+        return None
+
+    def keep(self, tensor, array):
+        self.pointer, self.shape = tensor.data_ptr(), tensor.shape
+        self.version = tensor._version
+        self.shared = array.unsafe_buffer_pointer() == self.pointer
+        self.array = array
 
 
-def _import(tensor):
-    device = _device()
-    if _import_capsule is not None:
-        capsule = torch.utils.dlpack.to_dlpack(tensor)
-        try:
-            return _import_capsule(capsule, device, None, None, _KDL_CPU)
-        except TypeError:
-            pass
+class Donated:
+    """A tensor that an op took over: on a TPU its memory is gone, so it is refused here too."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, op):
+        self.op = op
+
+
+def mark_constant(tensor):
+    """Says that a tensor keeps its memory, as weights do, so that its import may be kept."""
+    if getattr(tensor, STATE, None) is None and not tensor.is_inference():
+        setattr(tensor, STATE, Constant())
+    return tensor
+
+
+def mark_donated(tensor, op):
+    """Says that `op` took the tensor over."""
+    setattr(tensor, STATE, Donated(op))
+
+
+def _public_import(tensor):
     return jax.dlpack.from_dlpack(tensor)
 
 
-def to_jax(tensor, describe):
-    """The JAX array of a torch tensor on the CPU; `describe()` names it in errors."""
-    known = getattr(tensor, CONSTANT, None)
-    if known is not None and known is not True:
-        return known
-    donated = getattr(tensor, DONATED, None)
-    if donated is not None:
-        raise ValueError(f"{describe()} was donated to `{donated}` and can no longer be used")
-    dtype = tensor.dtype
-    if dtype not in DTYPES:
-        raise TypeError(f"{describe()} is {dtype}, which JAX does not take here; cast it to float32")
-    plain = tensor.detach() if tensor.requires_grad else tensor
-    if dtype is torch.int64:
-        plain = _narrow(plain, describe)
-    if plain.numel() == 0:
-        # An empty tensor has no address, and DLPack has no word for that.
-        return jnp.zeros(tuple(plain.shape), DTYPES[dtype])
-    if not plain.is_contiguous():
-        plain = plain.contiguous()
+def _public_export(array):
+    return torch.utils.dlpack.from_dlpack(array)
+
+
+def _private_functions():
+    """Import and export by capsule, tried on a small array; None where they are not there."""
+    try:
+        from jax._src.lib import _jax
+
+        to_capsule, from_capsule = torch._C._to_dlpack, torch._C._from_dlpack
+        import_capsule = _jax.dlpack_managed_tensor_to_buffer
+        export_capsule = _jax.buffer_to_dlpack_managed_tensor
+        device = jax.local_devices(backend="cpu")[0]
+        cpu = 1  # DLPack's number for CPU memory
+
+        def import_array(tensor):
+            return import_capsule(to_capsule(tensor), device, None, None, cpu)
+
+        def export_array(array):
+            return from_capsule(export_capsule(array, stream=None))
+
+        probe = torch.arange(4, dtype=torch.float32)
+        if torch.equal(export_array(import_array(probe)), probe):
+            return import_array, export_array
+    except Exception:  # any change of these functions leads to the public ones
+        pass
+    return None
+
+
+_import, _export = _private_functions() or (_public_import, _public_export)
+#: Whether the fast functions are in use, for `doctor`.
+FAST = _import is not _public_import
+
+
+def to_jax(tensor, parameter):
+    """The JAX array of a torch tensor on the CPU; `parameter` names it in errors."""
+    state = getattr(tensor, STATE, None)
+    if state is not None:
+        if type(state) is Donated:
+            raise ArgumentError(parameter, f"was donated to `{state.op}` and can no longer be used")
+        array = state.find(tensor)
+        if array is not None:
+            return array
+    plain = tensor
+    if tensor.dtype not in SAME:
+        plain = _same_type(tensor, parameter)
+    if not tensor.is_cpu:
+        raise ArgumentError(parameter, f"is on {tensor.device}, where no torch_tpu is in use")
+    if tensor.layout is not torch.strided:
+        raise ArgumentError(parameter, f"is {tensor.layout}; only dense tensors cross")
     if plain.is_neg() or plain.is_conj():
         plain = plain.resolve_neg().resolve_conj()
-    array = _import(plain)
-    if known is True and plain is tensor:
-        setattr(tensor, CONSTANT, array)
+    if not plain.is_contiguous():
+        plain = plain.contiguous()
+    # Detached always: the array then holds the memory and not the tensor object that it hangs on,
+    # which would keep both alive for ever.
+    array = _import(plain.detach())
+    if state is not None and plain is tensor:
+        state.keep(tensor, array)
     return array
 
 
-def _narrow(tensor, describe):
+def _same_type(tensor, parameter):
+    """The tensor in a type that JAX has here."""
+    narrow = NARROWED.get(tensor.dtype)
+    if narrow is None:
+        raise ArgumentError(parameter, f"is {_name(tensor.dtype)}, which JAX does not take here; cast it first")
     if tensor.numel():
-        low, high = (int(value) for value in torch.aminmax(tensor))
-        if low < INT32_MIN or high > INT32_MAX:
-            raise ValueError(
-                f"{describe()} is int64 with values from {low} to {high}; JAX has 32 bits here"
+        # aminmax has no uint64 kernel; reinterpreted as int64, values above 2^63 are negative.
+        low, high = (int(value) for value in torch.aminmax(tensor.view(torch.int64)))
+        least, most = torch.iinfo(narrow).min, torch.iinfo(narrow).max
+        if low < least or high > most:
+            raise ArgumentError(
+                parameter,
+                f"is {_name(tensor.dtype)} with values from {low} to {high}; JAX has 32 bits here",
             )
-    return tensor.to(torch.int32)
+    return tensor.to(narrow)
+
+
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
 
 
 def to_torch(value):
     """Results of a JAX function as torch tensors; tuples, lists and None keep their form."""
     if isinstance(value, jax.Array):
-        if value.size == 0:
-            return torch.zeros(value.shape, dtype=torch_dtype(value.dtype))
-        if _export_capsule is not None:
-            return torch.utils.dlpack.from_dlpack(_export_capsule(value, stream=None))
-        return torch.utils.dlpack.from_dlpack(value)
+        return _export(value)
     if isinstance(value, (tuple, list)):
-        return type(value)(to_torch(item) for item in value)
+        items = [to_torch(item) for item in value]
+        # A named tuple takes its fields one by one.
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
-
-
-def torch_dtype(dtype):
-    """The torch type of a JAX type."""
-    for ours, theirs in DTYPES.items():
-        if jnp.dtype(theirs) == jnp.dtype(dtype) and ours is not torch.int64:
-            return ours
-    raise TypeError(f"torch has no type for {dtype}")
-
-
-def mark_constant(tensor):
-    """Says that a tensor keeps its memory as long as it lives, so that its import can be kept."""
-    setattr(tensor, CONSTANT, True)
-    return tensor

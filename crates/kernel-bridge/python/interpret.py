@@ -1,62 +1,56 @@
-"""Pallas on a CPU: while an op is traced, `pallas_call` runs in interpret mode.
+"""Pallas on a CPU: while the bridge compiles an op, Pallas calls run in interpret mode.
 
-Kernels are published without an interpret flag, because on a TPU they have none. The change is
-undone as soon as no trace needs it, so other users of Pallas in the process see nothing of it
-between traces.
+Kernels are published without an interpret flag, because on a TPU they have none, and they import
+`pallas_call` in many ways. So the switch is not in that function but where JAX lowers its primitive for
+CPUs, which without the flag is an error anyway. It acts only inside `compiling`, on the thread that
+is in it; other users of Pallas in the process keep what JAX gives them.
 """
 
 import contextlib
 import threading
 
-_lock = threading.Lock()
-_depth = 0
-_saved = []
+from jax._src.pallas import pallas_call as _implementation
+from jax.interpreters import mlir
+
+_state = threading.local()
+
+
+class Interpreted:
+    """What happened to Pallas calls while an op was compiled."""
+
+    def __init__(self, mode):
+        #: `True`, JAX's plain interpreter, or `InterpretParams`, the simulated TPU.
+        self.mode = mode
+        #: Whether there was a Pallas call.
+        self.any = False
 
 
 @contextlib.contextmanager
-def pallas_calls():
-    """Within it, every `pallas_call` interprets; the list it yields holds the names of those made."""
-    made = []
-    _enter()
-    _active.append(made)
+def compiling(mode=True):
+    """Within it, on this thread, Pallas calls for CPUs are lowered to their interpreter."""
+    before = getattr(_state, "current", None)
+    _state.current = Interpreted(mode)
     try:
-        yield made
+        yield _state.current
     finally:
-        _active.remove(made)
-        _leave()
+        _state.current = before
 
 
-_active = []
+def simulated_tpu():
+    """The mode that simulates memories, semaphores and DMAs of a TPU: slow, but takes more kernels."""
+    from jax.experimental.pallas import tpu
+
+    return tpu.InterpretParams()
 
 
-def _enter():
-    global _depth
-    with _lock:
-        _depth += 1
-        if _depth > 1:
-            return
-        from jax._src.pallas import pallas_call as implementation
-        from jax.experimental import pallas
-
-        original = pallas.pallas_call
-
-        def interpreting(*arguments, **keywords):
-            keywords["interpret"] = keywords.get("interpret") or True
-            for made in _active:
-                made.append(keywords.get("name") or "pallas_call")
-            return original(*arguments, **keywords)
-
-        for module in (pallas, implementation):
-            if hasattr(module, "pallas_call"):
-                _saved.append((module, module.pallas_call))
-                module.pallas_call = interpreting
+def _lower(context, *nodes, interpret, **parameters):
+    current = getattr(_state, "current", None)
+    if current is not None:
+        current.any = True
+        interpret = interpret or current.mode
+    return _implementation._pallas_call_lowering(
+        context, *nodes, interpret=interpret, **parameters
+    )
 
 
-def _leave():
-    global _depth
-    with _lock:
-        _depth -= 1
-        if _depth == 0:
-            while _saved:
-                module, original = _saved.pop()
-                module.pallas_call = original
+mlir.register_lowering(_implementation.pallas_call_p, _lower, platform="cpu", cacheable=False)

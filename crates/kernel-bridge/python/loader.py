@@ -2,21 +2,18 @@
 
 A payload becomes the package `kernel_payload_<hash>`. Its source comes from the bytes that were
 checked and from nowhere else: a name that is not among them does not exist, so neither a changed
-file nor bytecode on disk can run. Nothing of the user's or of the standard library is replaced,
-because imports that a payload makes of torch_tpu and kernels are answered by the payload's own
-`__import__`, not by entries in sys.modules.
+file nor bytecode on disk can run.
 """
 
-import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import linecache
 import sys
 import threading
-import types
 
-PREFIX = "kernel_payload_"
+from . import facade
 
 #: What each payload was loaded from, by module name.
 _payloads = {}
@@ -27,62 +24,53 @@ _locks_lock = threading.Lock()
 class Payload:
     """The files of one payload and what its imports are answered with."""
 
-    def __init__(self, name, files, path, dependencies, host):
+    def __init__(self, name, kernel_id, kernel_name, files, path, dependencies, host):
         self.name = name
+        self.id = kernel_id
+        self.suffix = name.rpartition("_")[2]
         self.files = files
         self.path = path
         self.dependencies = dependencies
-        self.host = host
-        self.loading = False
-        self.builtins = dict(vars(builtins), __import__=self.import_module)
-        self.facades = self._facades()
+        #: Ops that its decorators made, by `namespace::op`.
+        self.ops = {}
+        # Older builds keep the package in a folder of the kernel's name.
+        legacy = kernel_name.replace("-", "_")
+        self.base = ""
+        if "__init__.py" not in files and f"{legacy}/__init__.py" in files:
+            self.base = f"{legacy}/"
+        self.imports = facade.Imports(self, host)
 
     def find(self, fullname):
-        """Path and kind of a module of this payload, or None."""
-        parts = fullname.split(".")[1:]
-        base = "/".join(parts)
-        package = f"{base}/__init__.py" if base else "__init__.py"
+        """File and kind (whether a package) of a module of this payload, or None."""
+        base = self.base + "/".join(fullname.split(".")[1:])
+        package = f"{base.rstrip('/')}/__init__.py".lstrip("/")
         if package in self.files:
             return package, True
-        if base and f"{base}.py" in self.files:
+        if f"{base}.py" in self.files:
             return f"{base}.py", False
         return None
 
     def is_folder(self, fullname):
         """Whether a module name is a folder with files in it, a namespace package."""
-        base = "/".join(fullname.split(".")[1:]) + "/"
+        base = self.base + "/".join(fullname.split(".")[1:]) + "/"
         return any(name.startswith(base) for name in self.files)
 
-    def _facades(self):
-        host, name = self.host, self.name
-        pallas = types.SimpleNamespace(
-            jax_op=lambda *a, **k: host.jax_op(name, *a, **k),
-            custom_jax_kernel=lambda *a, **k: host.custom_jax_kernel(name, *a, **k),
-        )
-        pallas.pallas = pallas
-        internal = types.SimpleNamespace(pallas=pallas)
-        torch_tpu = types.SimpleNamespace(_internal=internal, pallas=pallas)
-        return {
-            "torch_tpu": torch_tpu,
-            "torch_tpu._internal": internal,
-            "torch_tpu._internal.pallas": pallas,
-            "torch_tpu._internal.pallas.pallas": pallas,
-            "torch_tpu.pallas": pallas,
-            "torch.tpu.pallas": pallas,
-            "kernels": _Kernels(self),
-        }
-
-    def import_module(self, name, globals=None, locals=None, fromlist=(), level=0):
-        """The payload's own `__import__`."""
-        if level == 0 and name in self.facades:
-            if fromlist or "." not in name:
-                return self.facades[name]
-            if name.startswith("torch_tpu"):
-                return self.facades["torch_tpu"]
-        return builtins.__import__(name, globals, locals, fromlist, level)
+    def missing(self, fullname):
+        """The error for a module that the payload does not have."""
+        short = fullname.partition(".")[2]
+        if not short:
+            return ModuleNotFoundError("the kernel has no `__init__.py`", name=fullname)
+        stem = self.base + short.replace(".", "/")
+        for name in self.files:
+            if name.startswith(f"{stem}.") and name.endswith((".so", ".pyd", ".dylib")):
+                return ImportError(
+                    f"`{name}` is a compiled extension; kernels made of Python files alone are loaded here",
+                    name=fullname,
+                )
+        return ModuleNotFoundError(f"the kernel has no module `{short}`", name=fullname)
 
     def dependency(self, repository):
-        """The module of a direct dependency, for `get_kernel_dep`."""
+        """The module of a direct dependency: what `kernels.get_kernel_dep` returns."""
         if repository not in self.dependencies:
             known = ", ".join(sorted(self.dependencies)) or "none"
             raise RuntimeError(
@@ -91,21 +79,9 @@ class Payload:
         return self.dependencies[repository]
 
 
-class _Kernels:
-    """The module `kernels` as a payload sees it: its dependencies, else the installed library."""
-
-    def __init__(self, payload):
-        self._payload = payload
-
-    def get_kernel_dep(self, repository):
-        """The module of a kernel that this one depends on."""
-        return self._payload.dependency(repository)
-
-    def __getattr__(self, name):
-        return getattr(importlib.import_module("kernels"), name)
-
-
 class _Finder(importlib.abc.MetaPathFinder):
+    """Finds modules of payloads, and nothing else."""
+
     def find_spec(self, fullname, path=None, target=None):
         root = fullname.partition(".")[0]
         payload = _payloads.get(root)
@@ -118,13 +94,10 @@ class _Finder(importlib.abc.MetaPathFinder):
                 spec.submodule_search_locations = []
                 return spec
             # Not a miss for others to try: nothing outside the verified bytes belongs here.
-            raise ModuleNotFoundError(
-                f"the kernel has no module `{fullname.partition('.')[2]}`", name=fullname
-            )
+            raise payload.missing(fullname)
         file, package = found
-        loader = _Loader(payload, file)
         spec = importlib.machinery.ModuleSpec(
-            fullname, loader, origin=f"{payload.path}/{file}", is_package=package
+            fullname, _Loader(payload, file), origin=f"{payload.path}/{file}", is_package=package
         )
         spec.has_location = True
         if package:
@@ -133,6 +106,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.InspectLoader):
+    """Runs one file of a payload from memory."""
+
     def __init__(self, payload, file):
         self.payload = payload
         self.file = file
@@ -141,9 +116,10 @@ class _Loader(importlib.abc.InspectLoader):
         return None
 
     def get_source(self, fullname):
-        return self.payload.files[self.file].decode("utf-8")
+        return importlib.util.decode_source(self.payload.files[self.file])
 
     def get_data(self, path):
+        """A data file of the payload, for `pkgutil.get_data`; verified like its code."""
         prefix = f"{self.payload.path}/"
         name = path[len(prefix) :] if path.startswith(prefix) else path
         if name not in self.payload.files:
@@ -156,11 +132,11 @@ class _Loader(importlib.abc.InspectLoader):
         # Tracebacks show the verified text, not what lies on disk by then.
         linecache.cache[origin] = (len(source), None, source.splitlines(True), origin)
         code = compile(source, origin, "exec", dont_inherit=True)
-        module.__dict__["__builtins__"] = self.payload.builtins
+        module.__dict__["__builtins__"] = self.payload.imports.builtins(source)
         exec(code, module.__dict__)
 
 
-def load(name, files, path, dependencies, host):
+def load(name, kernel_id, kernel_name, files, path, dependencies, host):
     """The module of a payload; loaded once however many threads ask.
 
     `name` starts with `kernel_payload_`; `files` maps relative paths to verified bytes;
@@ -173,11 +149,15 @@ def load(name, files, path, dependencies, host):
             return sys.modules[name]
         if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
-        _payloads[name] = Payload(name, files, path, dependencies, host)
+        _payloads[name] = Payload(name, kernel_id, kernel_name, files, path, dependencies, host)
         try:
             return importlib.import_module(name)
         except BaseException:
-            for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
-                del sys.modules[module]
-            del _payloads[name]
+            _forget(name)
             raise
+
+
+def _forget(name):
+    for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
+        del sys.modules[module]
+    del _payloads[name]

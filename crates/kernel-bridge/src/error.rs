@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::environment::{TORCH_VERSION, VARIABLE};
+use crate::environment::{PYTHON_VERSION, TORCH_VERSION, VARIABLE};
 
 /// A Python environment that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -18,14 +18,20 @@ pub enum EnvironmentError {
         root: PathBuf,
     },
     /// Another Python than libpython is linked from.
-    #[error("`{}` holds Python {found}, this program was built for Python {wanted}", .root.display())]
+    #[error("`{}` holds Python {found}, and this program was built for Python {PYTHON_VERSION}", .root.display())]
     PythonVersion {
         /// The environment's folder.
         root: PathBuf,
         /// Its version.
         found: String,
-        /// The version of the build.
-        wanted: String,
+    },
+    /// The environment was made from a Python that cannot be embedded.
+    #[error("`{}` was made from a Python in `{}` that has no shared library libpython", .root.display(), .base.display())]
+    NoSharedLibrary {
+        /// The environment's folder.
+        root: PathBuf,
+        /// Folder of the Python that it was made from.
+        base: PathBuf,
     },
     /// A package is missing.
     #[error("`{package}` is not installed in `{}`", .root.display())]
@@ -36,8 +42,16 @@ pub enum EnvironmentError {
         package: &'static str,
     },
     /// Another torch than libtorch is linked from.
-    #[error("`{}` holds torch {found}, this program needs torch {TORCH_VERSION}", .root.display())]
+    #[error("`{}` holds torch {found}, and this program needs torch {TORCH_VERSION}", .root.display())]
     TorchVersion {
+        /// The environment's folder.
+        root: PathBuf,
+        /// Its version.
+        found: String,
+    },
+    /// A JAX with a known fault.
+    #[error("`{}` holds jax {found}, which computes kernels with several grids wrongly (jax-ml/jax#40847)", .root.display())]
+    JaxVersion {
         /// The environment's folder.
         root: PathBuf,
         /// Its version.
@@ -49,13 +63,22 @@ impl EnvironmentError {
     /// What mends it.
     pub fn hint(&self) -> String {
         match self {
-            Self::None => format!(
-                "make one with `cargo xtask env`, or name one in {VARIABLE}"
-            ),
-            Self::PythonVersion { .. } => {
-                "remove `.venv`, run `cargo xtask env`, and build again".to_owned()
+            Self::None => {
+                format!("make one with `cargo xtask env`, or name one in {VARIABLE}")
             }
-            Self::NoPython { .. } | Self::Missing { .. } | Self::TorchVersion { .. } => {
+            Self::PythonVersion { .. } => format!(
+                "run `cargo xtask env` where Python {PYTHON_VERSION} is installed, or name an \
+                 environment of that version in {VARIABLE}"
+            ),
+            Self::NoSharedLibrary { .. } => format!(
+                "install a Python {PYTHON_VERSION} with its shared library (package \
+                 libpython{PYTHON_VERSION}, or `--enable-shared`), remove the environment, and run \
+                 `cargo xtask env`"
+            ),
+            Self::NoPython { .. }
+            | Self::Missing { .. }
+            | Self::TorchVersion { .. }
+            | Self::JaxVersion { .. } => {
                 "run `cargo xtask env`, which installs the pinned versions".to_owned()
             }
         }
@@ -140,6 +163,16 @@ pub enum BridgeError {
         /// Why it is not usable.
         exception: PythonException,
     },
+    /// A call's arguments do not fit the op.
+    #[error("{site}: {problem}")]
+    Argument {
+        /// The kernel, the symbol and the arguments.
+        site: Site,
+        /// The parameter; empty where the call as a whole does not fit.
+        parameter: String,
+        /// What is wrong, the parameter's name included.
+        problem: String,
+    },
     /// A kernel's code failed while it ran.
     #[error("{site} failed: {exception}")]
     Call {
@@ -176,6 +209,7 @@ impl BridgeError {
             }
             Self::Load { .. } => "kernel-load",
             Self::Symbol { .. } => "kernel-symbol",
+            Self::Argument { .. } => "kernel-argument",
             Self::Call { .. } | Self::Result { .. } => "kernel-call",
             Self::Interrupted => "interrupted",
             Self::Tensor(_) => "tensor",
