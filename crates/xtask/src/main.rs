@@ -1,2 +1,77 @@
-//! See `ARCHITECTURE.md`.
-fn main() {}
+//! The chores of this repository, in Rust: what a newcomer, a developer and CI run.
+//!
+//! `cargo xtask demo` and `cargo xtask test` are the two commands of the README; the others are
+//! their parts. Nothing but Rust and Python has to be there beforehand.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to the terminal")]
+
+mod demo;
+mod environment;
+mod kernels;
+mod model;
+mod process;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The chores of this repository")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Make the Python environment `.venv` with the versions of python-requirements.txt
+    Env,
+    /// Obtain SmolLM2-135M-Instruct as a model directory in `models/`
+    Model,
+    /// Environment, model, kernels, an answer, and an A/B table
+    Demo,
+    /// The kernels of `kernels-index/`
+    #[command(subcommand)]
+    Kernels(KernelChore),
+    /// Everything CI runs
+    Test {
+        /// Leave out what takes minutes: the TPU compiler and the end-to-end runs
+        #[arg(long)]
+        quick: bool,
+    },
+}
+
+#[derive(Subcommand)]
+enum KernelChore {
+    /// Make the builds, their metadata and the index from the sources
+    Build,
+    /// Fail where a build or the index is not what its source gives
+    Check,
+    /// Parity, races, the layer contract, and the TPU compiler
+    Test,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = Workspace::find().and_then(|workspace| match arguments.chore {
+        Chore::Env => environment::ensure(&workspace).map(|_| ()),
+        Chore::Model => model::ensure(&workspace, &environment::ensure(&workspace)?).map(|_| ()),
+        Chore::Demo => demo::run(&workspace),
+        Chore::Kernels(KernelChore::Build) => kernels::build(&workspace),
+        Chore::Kernels(KernelChore::Check) => kernels::check(&workspace),
+        Chore::Kernels(KernelChore::Test) => {
+            kernels::test(&workspace, &environment::ensure(&workspace)?)
+        }
+        Chore::Test { quick } => test::run(&workspace, quick),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
