@@ -29,13 +29,12 @@ fn write_index(folder: &Path, text: &mut String) -> Result<(), Box<dyn Error>> {
     writeln!(text, "pub(super) static INDEX: &[(&str, &[u8])] = &[")?;
     for path in sorted(folder)? {
         let name = file_name(&path)?;
-        if name.ends_with(".json") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+        {
             println!("cargo::rerun-if-changed={}", path.display());
-            writeln!(
-                text,
-                "    ({name:?}, include_bytes!({:?})),",
-                path.canonicalize()?
-            )?;
+            writeln!(text, "    ({name:?}, include_bytes!({})),", literal(&path)?)?;
         }
     }
     writeln!(text, "];")?;
@@ -66,11 +65,12 @@ fn write_builds(root: &Path, text: &mut String) -> Result<(), Box<dyn Error>> {
                     .strip_prefix(&variant)?
                     .to_str()
                     .ok_or("name is not UTF-8")?;
-                let bytecode = relative.contains("__pycache__") || relative.ends_with(".pyc");
+                let bytecode = relative.contains("__pycache__")
+                    || path.extension().is_some_and(|extension| extension == "pyc");
                 if entry.file_type().is_file() && !bytecode {
                     println!("cargo::rerun-if-changed={}", path.display());
-                    let file = path.canonicalize()?;
-                    writeln!(text, "        ({relative:?}, include_bytes!({file:?})),")?;
+                    let file = literal(path)?;
+                    writeln!(text, "        ({relative:?}, include_bytes!({file})),")?;
                 }
             }
             writeln!(text, "    ] }},")?;
@@ -98,4 +98,11 @@ fn file_name(path: &Path) -> Result<String, Box<dyn Error>> {
         .and_then(|name| name.to_str())
         .ok_or("name is not UTF-8")?
         .to_owned())
+}
+
+/// A path as a string literal.
+fn literal(path: &Path) -> Result<String, Box<dyn Error>> {
+    let path = path.canonicalize()?;
+    let text = path.to_str().ok_or("path is not UTF-8")?;
+    Ok(format!("{text:?}"))
 }

@@ -32,20 +32,21 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    pub(crate) fn new(url: &url::Url) -> Self {
+    #[expect(clippy::unnecessary_box_returns, reason = "every error keeps it boxed")]
+    pub(crate) fn new(url: &url::Url) -> Box<Self> {
         let mut shown = url.clone();
         shown.set_query(None);
         // Signed addresses carry secrets in the query, unwise ones in the user name.
         let _ = shown.set_username("");
         let _ = shown.set_password(None);
-        Self {
+        Box::new(Self {
             url: shown.into(),
             status: None,
             code: None,
             message: None,
             request_id: None,
             attempts: 1,
-        }
+        })
     }
 }
 
@@ -77,7 +78,7 @@ pub enum Distrust {
     /// There is no organisation of this name; it may be a user's account.
     NoOrganisation,
     /// The Hub could not be asked.
-    Unreachable(RequestContext),
+    Unreachable(Box<RequestContext>),
     /// There is no network by choice, and no earlier answer of the Hub is remembered.
     NotRemembered,
 }
@@ -106,12 +107,12 @@ pub enum Error {
     },
     /// The Hub answered with a status that means failure.
     #[error("request failed: {0}")]
-    Http(RequestContext),
+    Http(Box<RequestContext>),
     /// The Hub could not be reached, or the connection broke each time.
     #[error("cannot reach the Hub: {context}: {reason}")]
     Unreachable {
         /// The request.
-        context: RequestContext,
+        context: Box<RequestContext>,
         /// The innermost cause.
         reason: String,
     },
@@ -119,7 +120,7 @@ pub enum Error {
     #[error("the Hub's answer cannot be used: {context}: {reason}")]
     BadAnswer {
         /// The request.
-        context: RequestContext,
+        context: Box<RequestContext>,
         /// What is wrong with the answer.
         reason: String,
     },
@@ -131,7 +132,7 @@ pub enum Error {
         /// Whether a token was sent.
         with_token: bool,
         /// The request.
-        context: RequestContext,
+        context: Box<RequestContext>,
     },
     /// The repository exists, but this user may not read it.
     #[error("access to `{repository}` was refused: {context}")]
@@ -141,7 +142,7 @@ pub enum Error {
         /// Whether a token was sent.
         with_token: bool,
         /// The request.
-        context: RequestContext,
+        context: Box<RequestContext>,
     },
     /// A branch, tag or commit that the repository does not have.
     #[error("`{repository}` has no revision `{revision}`")]
@@ -388,6 +389,10 @@ impl Error {
     }
 
     /// What the user can do about it, where there is something.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one line of advice for each kind of error"
+    )]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Format { source, .. } => source.hint(),

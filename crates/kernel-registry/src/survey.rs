@@ -158,7 +158,7 @@ impl Registry {
             let all = entry.versions.iter();
             let mut versions: Vec<_> = all.map(|entry| (entry.version, &entry.commit)).collect();
             versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
-            return pick(repository, selector, versions, Origin::Index);
+            return pick(repository, selector, &versions, Origin::Index);
         }
         if let Selector::Revision(revision) = selector {
             let commit = if CommitId::is_commit_id(revision) {
@@ -197,7 +197,12 @@ impl Registry {
             .iter()
             .rev()
             .map(|(version, commit)| (*version, commit));
-        pick(repository, selector, newest_first.collect(), origin)
+        pick(
+            repository,
+            selector,
+            &newest_first.collect::<Vec<_>>(),
+            origin,
+        )
     }
 
     fn unknown(&self, repository: &RepositoryId, selector: &Selector) -> Error {
@@ -219,7 +224,7 @@ struct State {
 fn pick(
     repository: &RepositoryId,
     selector: &Selector,
-    versions: Vec<(u64, &CommitId)>,
+    versions: &[(u64, &CommitId)],
     origin: Origin,
 ) -> Result<Vec<State>> {
     let wanted = |version: u64, commit: &CommitId| match selector {

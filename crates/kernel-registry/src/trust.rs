@@ -120,7 +120,7 @@ impl Registry {
         }
         match self.hub()?.publisher(repository.owner()).await? {
             None => {
-                self.keep(&memory, repository.owner(), true);
+                keep(&memory, repository.owner(), true);
                 Ok(Trust::Publisher)
             }
             Some(Distrust::Unreachable(context)) if age.is_some() => {
@@ -132,18 +132,18 @@ impl Registry {
             }
             Some(reason) => {
                 if !matches!(reason, Distrust::Unreachable(_)) {
-                    self.keep(&memory, repository.owner(), false);
+                    keep(&memory, repository.owner(), false);
                 }
                 refuse(reason)
             }
         }
     }
+}
 
-    /// A memory that cannot be written costs a request next time, no more.
-    fn keep(&self, memory: &TrustMemory, owner: &str, trusted: bool) {
-        if let Err(error) = memory.remember(owner, trusted) {
-            tracing::debug!(%error, "cannot remember the Hub's answer on `{owner}`");
-        }
+/// A memory that cannot be written costs a request next time, no more.
+fn keep(memory: &TrustMemory, owner: &str, trusted: bool) {
+    if let Err(error) = memory.remember(owner, trusted) {
+        tracing::debug!(%error, "cannot remember the Hub's answer on `{owner}`");
     }
 }
 

@@ -144,7 +144,7 @@ impl Hub {
 }
 
 /// A request without a complete answer: no connection, silence, or a broken stream.
-pub(super) fn failed_request(error: &reqwest::Error, context: RequestContext) -> Failed {
+pub(super) fn failed_request(error: &reqwest::Error, context: Box<RequestContext>) -> Failed {
     let reason = if error.is_timeout() {
         "timed out".to_owned()
     } else {
@@ -160,7 +160,7 @@ pub(super) fn failed_request(error: &reqwest::Error, context: RequestContext) ->
 }
 
 /// A status that means failure. Overload and faults of the server may pass.
-pub(super) fn failed_status(context: RequestContext, after: Option<Duration>) -> Failed {
+pub(super) fn failed_status(context: Box<RequestContext>, after: Option<Duration>) -> Failed {
     let passing = matches!(context.status, Some(408 | 429 | 500 | 502 | 503 | 504));
     let error = Error::Http(context);
     if passing {

@@ -58,10 +58,10 @@ fn device(path: PathBuf) -> Option<PciDevice> {
     let (vendor, device) = (number("vendor")?, number("device")?);
     let class = number("class").unwrap_or_default();
     Some(PciDevice {
+        path,
         vendor,
         device,
         class,
-        path,
     })
 }
 
