@@ -1,0 +1,206 @@
+//! `bench`: compare kernels.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Subcommand};
+use indicatif::ProgressBar;
+use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, Event, Request, Workload};
+use serde_json::Value;
+
+use super::Context;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::runtime::{Runtime, RuntimeError};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Arguments {
+    /// Compare B with A: results first, then times in pairs, with an interval for the ratio
+    Ab(AbArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("workload").required(true).multiple(true).args(["op", "model"])))]
+pub(crate) struct AbArguments {
+    /// A kernel reference, `default`, or, with --model alone, `config`
+    a: String,
+    /// What is compared with it: the ratio is its time over that of A
+    b: String,
+
+    /// Compare one op: attention, `decode_attention`, mlp, `rms_norm` or rotary
+    #[arg(long, value_name = "OP")]
+    op: Option<String>,
+    /// Sizes of the op, such as T=128,D=64; repeatable
+    #[arg(long, value_name = "NAME=N,...", value_parser = parse_shape, requires = "op", conflicts_with = "model")]
+    shape: Vec<Sizes>,
+    /// The op at this model's shapes; without --op, the whole model
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Prompt length of a whole model
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    prompt_tokens: usize,
+    /// Decode steps of a whole model before the cache is used again
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    new_tokens: usize,
+
+    /// float32 or bfloat16 [default: float32 for ops, that of config.json for models]
+    #[arg(long, value_name = "DTYPE")]
+    dtype: Option<String>,
+    /// Seconds of measuring for each row
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    budget: f64,
+    /// Confidence of the intervals, all rows together
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    confidence: f64,
+    /// Seed of inputs and of the order within pairs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Threads for libtorch and XLA
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Let kernels that have only a TPU build run in interpret mode: compared, never timed
+    #[arg(long)]
+    interpret: bool,
+    /// Write the record, all samples included, to this file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone)]
+struct Sizes(BTreeMap<String, usize>);
+
+fn parse_shape(text: &str) -> Result<Sizes, String> {
+    let size = |word: &str| {
+        let (name, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("`{word}` is not of the form NAME=N"))?;
+        let value = value
+            .trim()
+            .parse()
+            .map_err(|_| format!("`{value}` is not a size"))?;
+        Ok((name.trim().to_owned(), value))
+    };
+    text.split(',')
+        .map(size)
+        .collect::<Result<_, String>>()
+        .map(Sizes)
+}
+
+pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
+    match arguments {
+        Arguments::Ab(arguments) => ab(arguments, context),
+    }
+}
+
+fn ab(arguments: &AbArguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
+    let output = context.output;
+    let runtime = Runtime::open()?;
+    let stopped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let interrupt_runtime = runtime.interrupter();
+    let flag = stopped.clone();
+    interrupt::before_exit(move || {
+        flag.store(true, std::sync::atomic::Ordering::Relaxed);
+        interrupt_runtime();
+    });
+    let mut bar: Option<ProgressBar> = None;
+    let answer = runtime.request(
+        &Request::Benchmark(request(arguments, context)),
+        &mut |event| match event {
+            Event::Progress { stage, done, total } => {
+                let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
+                bar.set_message(match total {
+                    0 => stage,
+                    _ => format!("{stage}: {}%", done * 100 / total),
+                });
+            }
+            Event::Note { level, message } if level == "warning" => output.warning(message),
+            Event::Note { message, .. } => output.note(message),
+            _ => {}
+        },
+    );
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let answer: BenchmarkResponse = serde_json::from_value(answer?)
+        .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
+    if let Some(path) = &arguments.output {
+        let text = serde_json::to_vec_pretty(&answer.record)
+            .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
+        std::fs::write(path, text).map_err(|error| Failure::io("write", path, &error))?;
+    }
+    if output.json {
+        output.json(&without_format(answer.record))?;
+    } else {
+        output.line(&answer.table)?;
+    }
+    if stopped.load(std::sync::atomic::Ordering::Relaxed) {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    Ok(if answer.agree {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn request(arguments: &AbArguments, context: &Context<'_>) -> BenchmarkRequest {
+    let shapes = || {
+        arguments
+            .shape
+            .iter()
+            .map(|shape| shape.0.clone())
+            .collect()
+    };
+    let workload = match (&arguments.op, &arguments.model) {
+        (Some(op), Some(model)) => Workload::OpOfModel {
+            op: op.clone(),
+            model: model.clone(),
+        },
+        (Some(op), None) => Workload::Op {
+            op: op.clone(),
+            shapes: shapes(),
+        },
+        (None, model) => Workload::Model {
+            model: model.clone().unwrap_or_default(),
+            prompt_tokens: arguments.prompt_tokens,
+            new_tokens: arguments.new_tokens,
+        },
+    };
+    BenchmarkRequest {
+        a: arguments.a.clone(),
+        b: arguments.b.clone(),
+        workload,
+        dtype: arguments.dtype.clone(),
+        budget_s: arguments.budget,
+        confidence: arguments.confidence,
+        seed: arguments.seed,
+        threads: arguments.threads,
+        interpret: arguments.interpret,
+        registry: context.shared.settings(),
+    }
+}
+
+/// The record without its own `format`, which the document of `--json` has in front.
+fn without_format(record: Value) -> Value {
+    match record {
+        Value::Object(mut fields) => {
+            fields.shift_remove("format");
+            Value::Object(fields)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_or_named() {
+        let sizes = parse_shape("T=128, D=64").unwrap().0;
+        assert_eq!((sizes["T"], sizes["D"]), (128, 64));
+        assert!(parse_shape("T").unwrap_err().contains("`T`"));
+        assert!(parse_shape("T=x").unwrap_err().contains("`x`"));
+    }
+}
