@@ -43,7 +43,18 @@ impl Correctness {
     /// # Errors
     /// What libtorch reports, such as memory that runs out.
     pub fn compare(reference: &Tensor, result: &Tensor) -> Result<Self, TchError> {
-        let (tolerance_absolute, tolerance_relative) = tolerance(result.kind());
+        Self::compare_within(reference, result, tolerance(result.kind()))
+    }
+
+    /// As [`Correctness::compare`], with an absolute and a relative tolerance of the caller's.
+    ///
+    /// # Errors
+    /// What libtorch reports, such as memory that runs out.
+    pub fn compare_within(
+        reference: &Tensor,
+        result: &Tensor,
+        (tolerance_absolute, tolerance_relative): (f64, f64),
+    ) -> Result<Self, TchError> {
         if reference.size() != result.size() {
             return Ok(Self {
                 ok: false,

@@ -11,3 +11,4 @@ pub mod environment;
 pub mod measure;
 pub mod record;
 pub mod statistics;
+pub mod workload;

@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "KERNEL_PYTHON_ENVIRONMENT";
 /// The torch release that tch 0.26 is made for.
 pub const TORCH_VERSION: &str = "2.13.0";
 /// `major.minor` of the Python that this library is linked with.
-pub const PYTHON_VERSION: &str = match option_env!("KERNEL_BRIDGE_PYTHON_VERSION") {
+pub(crate) const PYTHON_VERSION: &str = match option_env!("KERNEL_BRIDGE_PYTHON_VERSION") {
     Some(version) => version,
     None => "3.11",
 };

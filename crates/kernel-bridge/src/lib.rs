@@ -29,6 +29,7 @@ use std::sync::{Arc, OnceLock};
 
 use kernel_registry::VerifiedKernel;
 use pyo3::prelude::*;
+use tch::Tensor;
 
 pub use call::{Arg, Attributes, BoundLayer, LayerClass, Op};
 pub use environment::{Environment, TORCH_VERSION, VARIABLE};
@@ -182,6 +183,23 @@ impl Bridge {
                 .getattr("compiles")
                 .and_then(|list| list.len())
                 .map_err(|error| BridgeError::Host(python::exception(py, &error)))
+        })
+    }
+
+    /// A tensor with the same values on a device that only Python's torch knows, such as `tpu`.
+    ///
+    /// # Errors
+    /// [`BridgeError::Host`] where torch has no such device or the copy fails.
+    pub fn to_device(&self, tensor: &Tensor, device: &str) -> Result<Tensor, BridgeError> {
+        Python::attach(|py| {
+            let moved = crate::tensor::to_python(py, tensor)?
+                .call_method1("to", (device,))
+                .map_err(|error| BridgeError::Host(python::exception(py, &error)))?;
+            // `Tensor.to` gives a tensor or raises.
+            match crate::tensor::from_python(&moved)? {
+                Some(tensor) => Ok(tensor),
+                None => Ok(tensor.shallow_clone()),
+            }
         })
     }
 

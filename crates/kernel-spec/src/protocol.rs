@@ -243,6 +243,17 @@ pub enum Workload {
     },
 }
 
+/// The answer to [`Request::Benchmark`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchmarkResponse {
+    /// The record: arms, correctness, samples, ratio, verdict, environment.
+    pub record: serde_json::Value,
+    /// The record as a table for a terminal.
+    pub table: String,
+    /// Whether the arms agree on every workload.
+    pub agree: bool,
+}
+
 /// What the runtime library reports while it works.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -279,7 +290,7 @@ pub enum Event {
     },
     /// The last event of a request that went well: the response as JSON.
     Done {
-        /// [`GenerateResponse`] or the benchmark record.
+        /// [`GenerateResponse`] or [`BenchmarkResponse`].
         response: serde_json::Value,
     },
     /// The last event of a request that failed.

@@ -203,7 +203,7 @@ pub(super) enum NormCall {
     /// A layer bound to the weight and epsilon of one place.
     Layer(BoundLayer),
     /// `rms_norm(x, weight, *, eps)`.
-    Function(Arc<Op>),
+    Function(Op),
 }
 
 /// RMSNorm at one place of the model.
@@ -243,7 +243,7 @@ pub(super) enum MlpCall {
     /// All of it, by a layer bound to the weights of one place.
     Whole(BoundLayer),
     /// `swiglu_mlp(x, gate, up, down)`.
-    WholeFunction(Arc<Op>),
+    WholeFunction(Op),
     /// Activation and product, of [.., 2I] to [.., I].
     ActivationAndProduct(BoundLayer),
     /// The activation alone.

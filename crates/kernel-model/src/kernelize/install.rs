@@ -20,7 +20,7 @@ use crate::ops::{
 use crate::placement::Device;
 
 /// Name of the layer or function of an op where neither reference nor index names one.
-fn usual_symbol(op: OpName) -> &'static str {
+pub(super) fn usual_symbol(op: OpName) -> &'static str {
     op.as_str()
 }
 
@@ -142,6 +142,56 @@ fn mlp_attributes(weights: &MlpWeights) -> Attributes<'_> {
         .activation("act_fn", weights.activation.name())
 }
 
+/// The part of the MLP that a kernel computes, bound to the weights of one place.
+pub(super) fn mlp_call(
+    loaded: &LoadedKernel,
+    op: OpName,
+    symbol: &str,
+    weights: &MlpWeights,
+) -> Result<MlpCall, Refusal> {
+    let no_layer = match loaded.layer(layer_name(symbol)) {
+        Ok(class) => {
+            let bound = |attributes: &Attributes<'_>| class.bind(attributes).map_err(unusable);
+            return Ok(match op {
+                OpName::SiluAndMul => MlpCall::ActivationAndProduct(bound(&Attributes::new())?),
+                OpName::Silu => MlpCall::Activation(bound(&Attributes::new())?),
+                _ => MlpCall::Whole(bound(&mlp_attributes(weights))?),
+            });
+        }
+        Err(no_layer) => no_layer,
+    };
+    if !matches!(op, OpName::SwiGluMlp | OpName::GeGluMlp) {
+        return Err(unusable(no_layer));
+    }
+    if weights.has_bias() {
+        return Err(Refusal::Kernel("the model's MLP has biases".to_owned()));
+    }
+    // No such layer; a function of that name takes the weights as arguments.
+    let function = loaded.function(symbol).map_err(|_| unusable(no_layer))?;
+    Ok(MlpCall::WholeFunction(function))
+}
+
+/// RMSNorm of a kernel, bound to the weight and epsilon of one place.
+pub(super) fn norm_call(
+    loaded: &LoadedKernel,
+    symbol: &str,
+    weight: &Tensor,
+    eps: f64,
+) -> Result<NormCall, Refusal> {
+    match loaded.layer(layer_name(symbol)) {
+        Ok(class) => {
+            let attributes = Attributes::new()
+                .tensor("weight", weight)
+                .float("variance_epsilon", eps);
+            Ok(NormCall::Layer(class.bind(&attributes).map_err(unusable)?))
+        }
+        Err(no_layer) => match loaded.function(symbol) {
+            Ok(function) => Ok(NormCall::Function(function)),
+            Err(_) => Err(unusable(no_layer)),
+        },
+    }
+}
+
 fn install_mlp(
     model: &mut Model,
     op: OpName,
@@ -159,44 +209,11 @@ fn install_mlp(
         }
     }
     let mut adapters = Vec::new();
-    match loaded.layer(layer_name(symbol)) {
-        Ok(class) => {
-            for layer in model.layers() {
-                let bound = match op {
-                    OpName::SiluAndMul | OpName::Silu => class.bind(&Attributes::new()),
-                    _ => class.bind(&mlp_attributes(&layer.mlp.weights)),
-                };
-                let bound = bound.map_err(unusable)?;
-                let call = match op {
-                    OpName::SiluAndMul => MlpCall::ActivationAndProduct(bound),
-                    OpName::Silu => MlpCall::Activation(bound),
-                    _ => MlpCall::Whole(bound),
-                };
-                adapters.push(KernelMlp {
-                    kernel: strict.clone(),
-                    call,
-                });
-            }
-        }
-        Err(no_layer) => {
-            if !matches!(op, OpName::SwiGluMlp | OpName::GeGluMlp) {
-                return Err(unusable(no_layer));
-            }
-            if model
-                .layers()
-                .iter()
-                .any(|layer| layer.mlp.weights.has_bias())
-            {
-                return Err(Refusal::Kernel("the model's MLP has biases".to_owned()));
-            }
-            // No such layer; a function of that name takes the weights as arguments.
-            let function = loaded.function(symbol).map_err(|_| unusable(no_layer))?;
-            let function = Arc::new(function);
-            adapters.extend(model.layers().iter().map(|_| KernelMlp {
-                kernel: strict.clone(),
-                call: MlpCall::WholeFunction(Arc::clone(&function)),
-            }));
-        }
+    for layer in model.layers() {
+        adapters.push(KernelMlp {
+            kernel: strict.clone(),
+            call: mlp_call(loaded, op, symbol, &layer.mlp.weights)?,
+        });
     }
     let passed = Gate::new(model).mlp(model, &adapters)?;
     for (layer, mut adapter) in model.layers_mut().iter_mut().zip(adapters) {
@@ -219,25 +236,10 @@ fn install_norm(
             align(&mut site.weight)?;
         }
     }
-    let layer = loaded.layer(layer_name(symbol));
-    let function = match &layer {
-        Ok(_) => None,
-        Err(_) => loaded.function(symbol).ok().map(Arc::new),
-    };
     let adapter = |site: &NormSite| -> Result<KernelNorm, Refusal> {
-        let call = match (&layer, &function) {
-            (Ok(class), _) => {
-                let attributes = Attributes::new()
-                    .tensor("weight", &site.weight)
-                    .float("variance_epsilon", site.eps);
-                NormCall::Layer(class.bind(&attributes).map_err(unusable)?)
-            }
-            (Err(_), Some(function)) => NormCall::Function(Arc::clone(function)),
-            (Err(error), None) => return Err(Refusal::Kernel(error.to_string())),
-        };
         Ok(KernelNorm {
             kernel: strict.clone(),
-            call,
+            call: norm_call(loaded, symbol, &site.weight, site.eps)?,
         })
     };
 

@@ -11,6 +11,7 @@ mod gate;
 mod install;
 mod options;
 mod report;
+mod single;
 mod slot;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use self::adapters::Kernel;
 use self::gate::{Passed, Refusal};
 pub use self::options::KernelizeOptions;
 pub use self::report::{Incidents, KernelReport};
+pub use self::single::SingleKernel;
 pub use self::slot::Slot;
 use crate::error::{ModelError, Result};
 use crate::model::Model;
@@ -218,7 +220,9 @@ impl Work<'_> {
     ) -> Result<(Resolved, Passed), Refusal> {
         self.check_constraints(model, slot, op, reference)
             .map_err(Refusal::Kernel)?;
-        let (resolved, verified) = self.obtain(reference).map_err(Refusal::Kernel)?;
+        let interpret = self.options.interpret;
+        let (resolved, verified) = obtain(self.registry, reference, self.device, interpret)
+            .map_err(|error| Refusal::Kernel(with_causes(&error)))?;
         let bridge = (self.bridge)().map_err(refused)?;
         let loaded = bridge.load(&verified).map_err(refused)?;
         let symbol = match (&reference.symbol, self.registry.index()) {
@@ -271,31 +275,6 @@ impl Work<'_> {
         }
     }
 
-    /// Resolves for the model's device, not for whatever is installed, then fetches and verifies.
-    fn obtain(&self, reference: &KernelRef) -> Result<(Resolved, VerifiedKernel), String> {
-        let backend = match self.device {
-            DeviceType::Tpu => Backend::Tpu,
-            _ => Backend::Cpu,
-        };
-        let machine = self.registry.system().clone().with_backend(backend);
-        let resolved = match self.registry.resolve_for(reference, &machine) {
-            Err(error) if self.options.interpret && self.device == DeviceType::Cpu => {
-                let machine = self.registry.system().clone().with_backend(Backend::Tpu);
-                self.registry
-                    .resolve_for(reference, &machine)
-                    .map_err(|_| error)
-            }
-            other => other,
-        };
-        let resolved = resolved.map_err(|error| with_causes(&error))?;
-        let installed = self
-            .registry
-            .install(&resolved)
-            .map_err(|error| with_causes(&error))?;
-        let verified = installed.verified().map_err(|error| with_causes(&error))?;
-        Ok((resolved, verified))
-    }
-
     /// The config asks for kernels and none is in place: nobody should have to find that out.
     fn nothing_replaced(&mut self, config: &KernelConfig) -> Result<()> {
         let here = config.kernels_on(self.device).count();
@@ -318,6 +297,32 @@ impl Work<'_> {
             Fallback::Silent => Ok(()),
         }
     }
+}
+
+/// Resolves a kernel for a device, whatever hardware is installed, then fetches and verifies it.
+/// With `interpret`, a kernel that has no build for the CPU is taken in its TPU build there.
+///
+/// # Errors
+/// What the registry reports; that of the first attempt where `interpret` brings nothing either.
+pub fn obtain(
+    registry: &Registry,
+    reference: &KernelRef,
+    device: DeviceType,
+    interpret: bool,
+) -> Result<(Resolved, VerifiedKernel), kernel_registry::Error> {
+    let resolve = |backend| {
+        let machine = registry.system().clone().with_backend(backend);
+        registry.resolve_for(reference, &machine)
+    };
+    let resolved = match device {
+        DeviceType::Tpu => resolve(Backend::Tpu),
+        _ => match resolve(Backend::Cpu) {
+            Err(error) if interpret => resolve(Backend::Tpu).map_err(|_| error),
+            other => other,
+        },
+    }?;
+    let verified = registry.install(&resolved)?.verified()?;
+    Ok((resolved, verified))
 }
 
 fn refused(error: BridgeError) -> Refusal {

@@ -1,7 +1,7 @@
 //! Loads a model directory, answers one question, and reports how fast it was.
 //!
 //! ```text
-//! cargo run -p kernel-model --example complete -- DIRECTORY "What is the capital of France?" \
+//! cargo run --release -p kernel-model --example complete -- DIRECTORY "What is the capital of France?" \
 //!     [float32|bfloat16] [kernels]
 //! ```
 
