@@ -55,6 +55,12 @@ impl Registry {
         if let Some(locked) = self.lock_embedded(dependency)? {
             return Ok(locked);
         }
+        if self.settings().offline {
+            return Err(Error::Setting {
+                name: "offline".to_owned(),
+                reason: format!("only the Hub can say which commit `{dependency}` has now"),
+            });
+        }
         self.trust(repository).await?;
         let commit = match &dependency.requirement {
             Requirement::Version(version) => {

@@ -6,9 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE, is_outside_digest};
-use kernel_spec::{Digest, DigestAlgorithm, Metadata};
+use kernel_spec::{
+    CommitId, Digest, DigestAlgorithm, KernelRef, KernelSource, Metadata, RepositoryId, Selector,
+    Variant,
+};
 
+use crate::cache::names;
 use crate::error::{Error, Result};
+use crate::registry::Registry;
 use crate::resolved::Signature;
 use crate::tree::Tree;
 
@@ -57,6 +62,129 @@ impl Verification {
     pub fn is_ok(&self) -> bool {
         self.digest == DigestStatus::Ok && self.refused.is_empty()
     }
+}
+
+impl Registry {
+    /// Checks every build of a kernel that is on this machine: those in a folder, or those in the
+    /// cache. No file is fetched, because that would put right what is wrong. Of a repository, the
+    /// metadata is compared with what the index or the Hub's tree says of it, too.
+    pub fn verify(&self, reference: &KernelRef) -> Result<Vec<Verification>> {
+        let (repository, selector) = match &reference.source {
+            KernelSource::Path(path) => {
+                let folders = build_folders(path)?;
+                return folders.iter().map(|folder| verify_folder(folder)).collect();
+            }
+            KernelSource::Hub {
+                repository,
+                selector,
+            } => (repository, selector),
+        };
+        let cache = self.cache();
+        let commit = self.known_commit(repository, selector)?;
+        let mut found = Vec::new();
+        for variant in commit
+            .iter()
+            .map(|commit| cache.variants(repository, commit))
+            .collect::<Result<Vec<_>>>()?
+            .concat()
+        {
+            let Some(commit) = &commit else { continue };
+            let folder = cache.variant(repository, commit, &variant);
+            // The metadata alone is what a look at a kernel leaves.
+            if names(&folder)?.iter().all(|name| name == METADATA_FILE) {
+                continue;
+            }
+            let mut verification = verify_folder(&folder)?;
+            if !self.vouched_metadata(repository, commit, &variant, &folder)? {
+                verification.digest = DigestStatus::Mismatch;
+                verification.violations.push(format!(
+                    "{METADATA_FILE}: it is not the one that belongs to this commit"
+                ));
+            }
+            found.push(verification);
+        }
+        if found.is_empty() {
+            return Err(Error::NotCached {
+                kernel: KernelRef::hub(repository.clone(), selector.clone()).to_string(),
+                cache: cache.root().to_owned(),
+                missing: None,
+            });
+        }
+        Ok(found)
+    }
+
+    /// The commit of a selector, as far as index and cache know it.
+    fn known_commit(
+        &self,
+        repository: &RepositoryId,
+        selector: &Selector,
+    ) -> Result<Option<CommitId>> {
+        if let Some(version) = self.index()?.version(repository, selector) {
+            return Ok(Some(version.commit.clone()));
+        }
+        match selector {
+            Selector::Newest => Ok(self.cache().versions(repository)?.into_values().next_back()),
+            Selector::Revision(revision) if CommitId::is_commit_id(revision) => {
+                Ok(Some(revision.parse()?))
+            }
+            Selector::Revision(revision) => self.cache().reference(repository, revision),
+            Selector::Version(version) => Ok(self.cache().versions(repository)?.remove(version)),
+        }
+    }
+
+    /// Whether metadata in the cache is what the index or the Hub's tree says it is. What neither
+    /// knows passes.
+    fn vouched_metadata(
+        &self,
+        repository: &RepositoryId,
+        commit: &CommitId,
+        variant: &str,
+        folder: &Path,
+    ) -> Result<bool> {
+        let Ok(bytes) = fs::read(folder.join(METADATA_FILE)) else {
+            return Ok(true);
+        };
+        let selector = Selector::Revision(commit.to_string());
+        if let Some(version) = self.index()?.version(repository, &selector) {
+            let digest = version.digests.get(variant);
+            return Ok(digest.is_some_and(|digest| digest.matches(&bytes)));
+        }
+        let listing = self.cache().listing(repository, commit)?;
+        let listed = listing.and_then(|mut listing| listing.variants.remove(variant));
+        Ok(listed
+            .as_ref()
+            .and_then(crate::cache::VariantFiles::metadata)
+            .is_none_or(|blob| blob.matches(&bytes)))
+    }
+}
+
+/// The builds in a folder: itself where it holds metadata, or else what is in it or in its `build`.
+fn build_folders(path: &Path) -> Result<Vec<PathBuf>> {
+    let refuse = |reason: &str| Error::LocalKernel {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    if !path.is_dir() {
+        return Err(refuse("there is no such folder"));
+    }
+    if path.join(METADATA_FILE).is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for folder in [path.to_owned(), path.join("build")] {
+        for name in names(&folder)? {
+            let build = folder.join(&name);
+            let is_build = build.join(METADATA_FILE).is_file()
+                || (folder != path && name.parse::<Variant>().is_ok());
+            if is_build {
+                found.push(build);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(refuse("it holds no builds"));
+    }
+    Ok(found)
 }
 
 /// Checks one build's folder. Only a folder that cannot be read is an error.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kernel_spec::path::METADATA_FILE;
 use kernel_spec::version::branch_of_version;
-use kernel_spec::{CommitId, KernelRef, Selector, variant};
+use kernel_spec::{CommitId, KernelRef, Selector};
 
 use super::{Candidate, Wanted, no_variant};
 use crate::cache::{VariantFiles, is_absent};
@@ -76,7 +76,7 @@ impl Registry {
         if variants.is_empty() {
             return Err(self.not_cached(wanted, None));
         }
-        let trace = variant::resolve(wanted.system, &variants);
+        let trace = wanted.judge(&variants);
         let name = candidate.name(repository);
         for best in &trace.accepted {
             let folder = cache.variant(repository, &candidate.commit, &best.name);

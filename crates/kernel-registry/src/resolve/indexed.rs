@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use kernel_spec::index::{IndexVersion, RepositoryEntry};
 use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE};
 use kernel_spec::version::branch_of_version;
-use kernel_spec::{RepositoryId, Selector, variant};
+use kernel_spec::{RepositoryId, Selector};
 
 use super::online::no_builds;
 use super::{Candidate, Wanted, no_variant};
@@ -47,7 +47,7 @@ impl Registry {
         };
         self.warn_if_withdrawn(repository, version);
         let builds = embedded::builds(repository, version);
-        let trace = variant::resolve(wanted.system, builds.iter().map(|build| build.variant));
+        let trace = wanted.judge(builds.iter().map(|build| build.variant));
         let name = format!("{repository}@v{}", version.version);
         let build = trace
             .best()
@@ -103,7 +103,7 @@ impl Registry {
             let listing = self.listing(wanted.repository, &candidate.commit).await?;
             let name = candidate.name(wanted.repository);
             let listing = listing.ok_or_else(|| no_builds(wanted.repository, &candidate))?;
-            let trace = variant::resolve(wanted.system, listing.variants.keys());
+            let trace = wanted.judge(listing.variants.keys());
             if trace.best().is_none() {
                 return Err(no_variant(name, wanted.system, &trace, None));
             }
@@ -146,7 +146,7 @@ pub(super) fn indexed_version<'a>(
             .find(|version| version.commit == *commit);
     }
     let fits = |version: &&IndexVersion| {
-        variant::resolve(wanted.system, version.digests.keys())
+        wanted.judge(version.digests.keys())
             .best()
             .is_some()
     };

@@ -10,7 +10,7 @@ mod metadata;
 mod online;
 
 use kernel_spec::index::Origin as IndexOrigin;
-use kernel_spec::variant::Resolution;
+use kernel_spec::variant::{self, Resolution};
 use kernel_spec::version::branch_of_version;
 use kernel_spec::{
     CommitId, Dependency, KernelRef, KernelSource, RepositoryId, Requirement, Selector, System,
@@ -30,6 +30,26 @@ struct Wanted<'a> {
     /// The commit that the lock has for it.
     pinned: Option<CommitId>,
     system: &'a System,
+    /// The build to take, whether it fits the machine or not.
+    build: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// Judges builds by their names.
+    fn judge<I>(&self, names: I) -> Resolution
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let mut resolution = variant::resolve(self.system, names);
+        if let Some(build) = self.build {
+            let all = std::mem::take(&mut resolution.accepted);
+            let all = all.into_iter().chain(std::mem::take(&mut resolution.rejected));
+            (resolution.accepted, resolution.rejected) =
+                all.partition(|decision| decision.name == build);
+        }
+        resolution
+    }
 }
 
 /// One commit that a reference may mean.
@@ -77,6 +97,92 @@ impl Registry {
         reference: &KernelRef,
         system: &System,
     ) -> Result<Resolved> {
+        self.resolve_build(reference, system, None).await
+    }
+
+    /// Resolves every build of a kernel, and of the kernels that they need, whether it fits this
+    /// machine or not. What is returned has no dependencies: those are entries of their own. A
+    /// folder on this machine gives its best build only.
+    pub fn resolve_every_build(&self, reference: &KernelRef) -> Result<Vec<Resolved>> {
+        let system = self.system();
+        let mut found = Vec::new();
+        let mut seen = vec![reference.clone()];
+        let mut next = 0;
+        while let Some(reference) = seen.get(next).cloned() {
+            next += 1;
+            for resolved in self.builds_of_one(&reference, system)? {
+                for need in &resolved.metadata.kernel_depends {
+                    let need = need.to_kernel_ref();
+                    if !seen.contains(&need) {
+                        seen.push(need);
+                    }
+                }
+                found.push(resolved);
+            }
+        }
+        Ok(found)
+    }
+
+    fn builds_of_one(&self, reference: &KernelRef, system: &System) -> Result<Vec<Resolved>> {
+        let one = |build: Option<&str>, reference: &KernelRef| {
+            self.block_on(self.resolve_build(reference, system, build))
+        };
+        let KernelSource::Hub {
+            repository,
+            selector,
+        } = &reference.source
+        else {
+            return Ok(vec![one(None, reference)?]);
+        };
+        if self.settings().local_kernels.contains_key(repository) {
+            return Ok(vec![one(None, reference)?]);
+        }
+        let pinned = self.locked_commit(repository, selector)?;
+        let selector = pinned.map_or_else(
+            || selector.clone(),
+            |commit| Selector::Revision(commit.to_string()),
+        );
+        let mut reference = KernelRef {
+            source: KernelSource::Hub {
+                repository: repository.clone(),
+                selector,
+            },
+            symbol: reference.symbol.clone(),
+        };
+        let builds = self.builds(&reference, system)?;
+        // The newest version is looked up once, so that all builds are those of one version.
+        if let (
+            KernelSource::Hub {
+                selector: selector @ Selector::Newest,
+                ..
+            },
+            Some(version),
+        ) = (&mut reference.source, builds.version)
+        {
+            *selector = Selector::Version(version);
+        }
+        let names = builds.resolution.accepted.iter();
+        let names = names.chain(&builds.resolution.rejected);
+        let mut found = Vec::new();
+        for decision in names {
+            match one(Some(&decision.name), &reference) {
+                Ok(resolved) => found.push(resolved),
+                // A build of the time before metadata can be used by nobody.
+                Err(error @ Error::MetadataMissing { .. }) => {
+                    self.events().warn(format!("{error}; it is left out"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn resolve_build(
+        &self,
+        reference: &KernelRef,
+        system: &System,
+        build: Option<&str>,
+    ) -> Result<Resolved> {
         let (repository, selector) = match &reference.source {
             KernelSource::Path(path) => return self.local(reference, path, None, system),
             KernelSource::Hub {
@@ -98,6 +204,7 @@ impl Registry {
             selector,
             pinned,
             system,
+            build,
         };
         if let Some(entry) = self.index()?.repository(repository) {
             if entry.origin == IndexOrigin::Embedded {

@@ -3,7 +3,7 @@
 use std::fs;
 
 use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE};
-use kernel_spec::variant::{self, Resolution};
+use kernel_spec::variant::Resolution;
 use kernel_spec::version::version_of_branch;
 use kernel_spec::{CommitId, RepositoryId, Selector};
 
@@ -33,7 +33,7 @@ impl Registry {
                 first_error.get_or_insert_with(|| no_builds(repository, &candidate));
                 continue;
             };
-            let trace = variant::resolve(wanted.system, listing.variants.keys());
+            let trace = wanted.judge(listing.variants.keys());
             if trace.best().is_none() {
                 if first_error.is_none() {
                     let suggestion = match wanted.selector {
@@ -239,7 +239,7 @@ impl Registry {
             let Ok(Some(listing)) = self.listing(wanted.repository, &commit).await else {
                 continue;
             };
-            let trace = variant::resolve(wanted.system, listing.variants.keys());
+            let trace = wanted.judge(listing.variants.keys());
             if let Some(best) = trace.best() {
                 let repository = wanted.repository;
                 return Some(format!(
