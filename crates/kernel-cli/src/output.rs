@@ -167,3 +167,16 @@ impl Output {
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::HumanBytes(count).to_string()
 }
+
+/// Columns of text, each as wide as its widest entry, with a heading.
+pub(crate) fn table<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header(heading);
+    table.add_rows(rows);
+    let lines = table.lines().map(|line| format!("{}\n", line.trim()));
+    lines.collect()
+}

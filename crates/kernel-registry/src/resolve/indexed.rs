@@ -145,11 +145,7 @@ pub(super) fn indexed_version<'a>(
             .into_iter()
             .find(|version| version.commit == *commit);
     }
-    let fits = |version: &&IndexVersion| {
-        wanted.judge(version.digests.keys())
-            .best()
-            .is_some()
-    };
+    let fits = |version: &&IndexVersion| wanted.judge(version.digests.keys()).best().is_some();
     match wanted.selector {
         Selector::Version(number) => versions
             .into_iter()

@@ -44,7 +44,9 @@ impl Wanted<'_> {
         let mut resolution = variant::resolve(self.system, names);
         if let Some(build) = self.build {
             let all = std::mem::take(&mut resolution.accepted);
-            let all = all.into_iter().chain(std::mem::take(&mut resolution.rejected));
+            let all = all
+                .into_iter()
+                .chain(std::mem::take(&mut resolution.rejected));
             (resolution.accepted, resolution.rejected) =
                 all.partition(|decision| decision.name == build);
         }
