@@ -21,7 +21,7 @@ const WRONG_CALL: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// Stable word for programs.
-    pub(crate) kind: String,
+    pub(crate) kind: Box<str>,
     /// What happened.
     pub(crate) message: String,
     /// Its causes, outermost first.
@@ -40,7 +40,7 @@ impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            kind: kind.into(),
+            kind: kind.into().into_boxed_str(),
             message: message.into(),
             causes: Vec::new(),
             hint: None,
@@ -71,7 +71,7 @@ impl Failure {
     }
 
     /// Standard output is closed. A reader that has read enough, such as `head`, is no failure.
-    pub(crate) fn stdout(error: io::Error) -> Self {
+    pub(crate) fn stdout(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self {
                 exit_code: 0,
@@ -116,10 +116,8 @@ impl Failure {
     /// Prints it and gives the exit code.
     pub(crate) fn report(&self, output: &Output) -> ExitCode {
         if !self.silent {
-            if output.json {
-                // Nothing can be said of an output that cannot be written.
-                let _ = output.json(&Report { error: self.into() });
-            } else {
+            // Where standard output cannot be written, there is still standard error.
+            if !output.json || output.json(&Report { error: self.into() }).is_err() {
                 self.print(output);
             }
             if let Some(detail) = self.detail.as_ref().filter(|_| output.verbose > 0) {

@@ -65,7 +65,7 @@ impl Output {
                 stream.write_all(text.as_ref().as_bytes())?;
                 stream.flush()
             })
-            .map_err(Failure::stdout)
+            .map_err(|error| Failure::stdout(&error))
     }
 
     /// Writes a line to standard output.

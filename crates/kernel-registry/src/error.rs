@@ -444,7 +444,9 @@ impl Error {
             Self::NoBuilds { repository, .. } => Some(format!(
                 "builds are on version branches; see them with `kernel-cli versions {repository}`"
             )),
-            Self::NoVariant { suggestion, .. } => suggestion.clone(),
+            Self::NoVariant { suggestion, .. } => Some(suggestion.clone().unwrap_or_else(|| {
+                "if it is meant for another machine, name that one's backend with --backend".to_owned()
+            })),
             Self::MetadataMissing { .. } => Some(
                 "the build is older than kernels 0.17; its author has to build it again".to_owned(),
             ),

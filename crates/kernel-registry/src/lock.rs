@@ -57,7 +57,7 @@ impl Registry {
         }
         if self.settings().offline {
             return Err(Error::Setting {
-                name: "offline".to_owned(),
+                name: "--offline".to_owned(),
                 reason: format!("only the Hub can say which commit `{dependency}` has now"),
             });
         }

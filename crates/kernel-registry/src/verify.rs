@@ -80,22 +80,19 @@ impl Registry {
             } => (repository, selector),
         };
         let cache = self.cache();
-        let commit = self.known_commit(repository, selector)?;
+        let missing = || Error::NotCached {
+            kernel: KernelRef::hub(repository.clone(), selector.clone()).to_string(),
+            cache: cache.root().to_owned(),
+            missing: None,
+        };
+        let commit = &self
+            .known_commit(repository, selector)?
+            .ok_or_else(missing)?;
         let mut found = Vec::new();
-        for variant in commit
-            .iter()
-            .map(|commit| cache.variants(repository, commit))
-            .collect::<Result<Vec<_>>>()?
-            .concat()
-        {
-            let Some(commit) = &commit else { continue };
-            let folder = cache.variant(repository, commit, &variant);
-            // The metadata alone is what a look at a kernel leaves.
-            if names(&folder)?.iter().all(|name| name == METADATA_FILE) {
-                continue;
-            }
+        for variant in &cache.fetched_variants(repository, commit)? {
+            let folder = cache.variant(repository, commit, variant);
             let mut verification = verify_folder(&folder)?;
-            if !self.vouched_metadata(repository, commit, &variant, &folder)? {
+            if !self.vouched_metadata(repository, commit, variant, &folder)? {
                 verification.digest = DigestStatus::Mismatch;
                 verification.violations.push(format!(
                     "{METADATA_FILE}: it is not the one that belongs to this commit"
@@ -104,11 +101,7 @@ impl Registry {
             found.push(verification);
         }
         if found.is_empty() {
-            return Err(Error::NotCached {
-                kernel: KernelRef::hub(repository.clone(), selector.clone()).to_string(),
-                cache: cache.root().to_owned(),
-                missing: None,
-            });
+            return Err(missing());
         }
         Ok(found)
     }

@@ -57,6 +57,7 @@ struct Op {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the name in JSON")]
 struct Version {
     version: u64,
     commit: String,
@@ -160,7 +161,7 @@ fn kernels(
     }
     // What ops they are for is not known.
     if op.is_none() && device.is_none() {
-        found.extend(cached.into_iter().map(|(repository, installed)| Kernel {
+        let installed = cached.into_iter().map(|(repository, installed)| Kernel {
             repo: repository.to_string(),
             summary: None,
             license: None,
@@ -168,7 +169,8 @@ fn kernels(
             ops: Vec::new(),
             versions: Vec::new(),
             installed: snapshots(installed),
-        }));
+        });
+        found.extend(installed.filter(|kernel| !kernel.installed.is_empty()));
     }
     Ok(found)
 }

@@ -81,6 +81,9 @@ fn checked(found: &Verification, signed: bool) -> Checked {
     };
     let mut violations = found.violations.clone();
     violations.extend(found.refused.iter().cloned());
+    if !signed_enough {
+        violations.push("there is no signature that was checked, and one is required".to_owned());
+    }
     Checked {
         path: found.path.clone(),
         digest: digest.as_str(),

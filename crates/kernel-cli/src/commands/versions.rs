@@ -25,6 +25,7 @@ struct Report {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the name in JSON")]
 struct Version {
     version: u64,
     commit: String,

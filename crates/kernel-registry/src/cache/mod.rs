@@ -25,6 +25,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kernel_spec::path::METADATA_FILE;
 use kernel_spec::version::version_of_branch;
 use kernel_spec::{CommitId, RepositoryId};
 
@@ -153,6 +154,23 @@ impl Cache {
         commit: &CommitId,
     ) -> Result<Vec<String>> {
         names(&self.snapshot(repository, commit).join("build"))
+    }
+
+    /// The builds of a commit of which there is more than the metadata, which is what a look at a
+    /// kernel leaves.
+    pub(crate) fn fetched_variants(
+        &self,
+        repository: &RepositoryId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>> {
+        let mut fetched = Vec::new();
+        for variant in self.variants(repository, commit)? {
+            let files = names(&self.variant(repository, commit, &variant))?;
+            if files.iter().any(|name| name != METADATA_FILE) {
+                fetched.push(variant);
+            }
+        }
+        Ok(fetched)
     }
 }
 

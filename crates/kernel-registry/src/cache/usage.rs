@@ -41,7 +41,7 @@ pub struct CachedRepository {
 pub struct CachedSnapshot {
     /// The commit.
     pub commit: CommitId,
-    /// The builds, by folder name.
+    /// The builds that were fetched, by folder name.
     pub variants: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl Cache {
             let mut snapshots = Vec::new();
             for name in names(&folder.join("snapshots"))? {
                 if let Ok(commit) = name.parse::<CommitId>() {
-                    let variants = self.variants(&repository, &commit)?;
+                    let variants = self.fetched_variants(&repository, &commit)?;
                     snapshots.push(CachedSnapshot { commit, variants });
                 }
             }

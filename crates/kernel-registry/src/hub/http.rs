@@ -71,7 +71,7 @@ impl Hub {
                 return Ok(answer);
             }
             if !status.is_redirection() {
-                return Err(failed_answer(answer, &url).await);
+                return Err(failed_answer(&answer, &url));
             }
             inspect(&url, answer.headers())?;
             url = self.redirect(&url, &answer, ask.elsewhere)?;
@@ -170,7 +170,7 @@ pub(super) fn failed_status(context: Box<RequestContext>, after: Option<Duration
     }
 }
 
-async fn failed_answer(answer: Response, url: &Url) -> Failed {
+fn failed_answer(answer: &Response, url: &Url) -> Failed {
     let mut context = RequestContext::new(url);
     context.status = Some(answer.status().as_u16());
     let text = |name: &str| {
