@@ -1,9 +1,11 @@
 //! One file for each command.
 
+mod bench;
 mod cache;
 mod completions;
 mod doctor;
 mod fetch;
+mod generate;
 mod info;
 mod list;
 mod lock;
@@ -49,6 +51,11 @@ pub(crate) enum Command {
     Cache(cache::Arguments),
     /// Copy kernels into a folder for machines without a network
     Vendor(vendor::Arguments),
+    /// Continue a prompt with a model whose ops run on kernels
+    Generate(generate::Arguments),
+    /// Compare kernels: correctness first, then time
+    #[command(subcommand)]
+    Bench(bench::Arguments),
     /// Say what is installed, what is missing, and what to do about it
     Doctor(doctor::Arguments),
     /// Print a completion script for a shell
@@ -67,6 +74,8 @@ impl Command {
             Self::List(arguments) => list::run(arguments, context),
             Self::Cache(arguments) => cache::run(arguments, context),
             Self::Vendor(arguments) => vendor::run(arguments, context),
+            Self::Generate(arguments) => generate::run(arguments, context),
+            Self::Bench(arguments) => bench::run(arguments, context),
             Self::Doctor(arguments) => doctor::run(arguments, context),
             Self::Completions(arguments) => completions::run(arguments, context),
         }
