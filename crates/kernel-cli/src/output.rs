@@ -59,7 +59,7 @@ impl Output {
 
     /// Writes text to standard output, as it is.
     pub(crate) fn data(&self, text: impl AsRef<str>) -> Result<(), Failure> {
-        let mut stream = AutoStream::new(io::stdout().lock(), self.color);
+        let mut stream = io::stdout().lock();
         self.bars
             .suspend(|| {
                 stream.write_all(text.as_ref().as_bytes())?;

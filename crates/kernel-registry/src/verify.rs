@@ -70,15 +70,15 @@ impl Registry {
     /// metadata is compared with what the index or the Hub's tree says of it, too.
     pub fn verify(&self, reference: &KernelRef) -> Result<Vec<Verification>> {
         let (repository, selector) = match &reference.source {
-            KernelSource::Path(path) => {
-                let folders = build_folders(path)?;
-                return folders.iter().map(|folder| verify_folder(folder)).collect();
-            }
+            KernelSource::Path(path) => return verify_folders(path),
             KernelSource::Hub {
                 repository,
                 selector,
             } => (repository, selector),
         };
+        if let Some(path) = self.settings().local_kernels.get(repository) {
+            return verify_folders(path);
+        }
         let cache = self.cache();
         let missing = || Error::NotCached {
             kernel: KernelRef::hub(repository.clone(), selector.clone()).to_string(),
@@ -149,6 +149,11 @@ impl Registry {
             .and_then(crate::cache::VariantFiles::metadata)
             .is_none_or(|blob| blob.matches(&bytes)))
     }
+}
+
+fn verify_folders(path: &Path) -> Result<Vec<Verification>> {
+    let folders = build_folders(path)?;
+    folders.iter().map(|folder| verify_folder(folder)).collect()
 }
 
 /// The builds in a folder: itself where it holds metadata, or else what is in it or in its `build`.

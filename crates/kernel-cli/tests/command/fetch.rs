@@ -60,4 +60,5 @@ fn kernels_are_vendored() {
         "vendored",
         "fetch kernels-test/leaf@v3 --vendor kernels --offline",
     );
+    place.run_well("verify kernels-test/leaf@v3 --vendor kernels");
 }
