@@ -38,7 +38,9 @@ impl Norm for CountedNorm {
 
 #[expect(clippy::print_stdout, reason = "a program that talks to people")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let directory = std::env::args().nth(1).ok_or("a model directory is missing")?;
+    let directory = std::env::args()
+        .nth(1)
+        .ok_or("a model directory is missing")?;
     let mut model = Model::load(&PathBuf::from(directory), &LoadOptions::default())?;
     let norm = Arc::new(CountedNorm::default());
     let slot: Arc<dyn Norm> = norm.clone();

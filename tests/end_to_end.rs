@@ -3,7 +3,11 @@
 //! The model directories are made by `cargo xtask model`; the runtime library is built beside the
 //! command by `cargo build -p kernel-cli -p kernel-runtime`.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests may panic"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +19,20 @@ const QUESTION: &str = "What is the capital of France?";
 const OPS: [&str; 5] = ["attention", "decode_attention", "mlp", "rms_norm", "rotary"];
 
 fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .to_path_buf()
 }
 
 /// SmolLM2-135M-Instruct.
 fn model() -> PathBuf {
     let path = workspace().join("models/SmolLM2-135M-Instruct");
-    assert!(path.join("config.json").exists(), "run `cargo xtask model` first");
+    assert!(
+        path.join("config.json").exists(),
+        "run `cargo xtask model` first"
+    );
     path
 }
 
@@ -36,11 +47,22 @@ fn run(arguments: &[&str]) -> Output {
 
 fn run_in(cache: &tempfile::TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kernel-cli"));
-    command.args(arguments).env("KERNELS_CACHE", cache.path()).env("HF_HUB_OFFLINE", "1");
-    for name in ["DISABLE_KERNEL_MAPPING", "USE_HUB_KERNELS", "LOCAL_KERNELS", "VIRTUAL_ENV"] {
+    command
+        .args(arguments)
+        .env("KERNELS_CACHE", cache.path())
+        .env("HF_HUB_OFFLINE", "1");
+    for name in [
+        "DISABLE_KERNEL_MAPPING",
+        "USE_HUB_KERNELS",
+        "LOCAL_KERNELS",
+        "VIRTUAL_ENV",
+    ] {
         command.env_remove(name);
     }
-    command.envs(variables.iter().copied()).output().expect("the program starts")
+    command
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program starts")
 }
 
 /// The JSON document of a run that has to go well.
@@ -91,24 +113,46 @@ fn kernels_answer_as_the_default_ops_do() {
     let patched = with_config(&model(), all_ops);
     let ask = |rest: &[&str]| {
         let mut arguments = vec!["generate", "--model", patched.path().to_str().unwrap()];
-        arguments.extend(["--chat", QUESTION, "--greedy", "--max-new-tokens", "16", "--json"]);
+        arguments.extend([
+            "--chat",
+            QUESTION,
+            "--greedy",
+            "--max-new-tokens",
+            "16",
+            "--json",
+        ]);
         arguments.extend(rest);
         json_of(&run(&arguments))
     };
     let kernels = ask(&[]);
     let default = ask(&["--kernels", "off"]);
 
-    assert!(kernels["text"].as_str().unwrap().contains("Paris"), "{kernels}");
+    assert!(
+        kernels["text"].as_str().unwrap().contains("Paris"),
+        "{kernels}"
+    );
     assert_eq!(kernels["text"], default["text"]);
     let entries = kernels["kernels"].as_array().unwrap();
-    assert_eq!(entries.iter().map(|entry| entry["op"].as_str().unwrap()).collect::<Vec<_>>(), OPS);
+    assert_eq!(
+        entries
+            .iter()
+            .map(|entry| entry["op"].as_str().unwrap())
+            .collect::<Vec<_>>(),
+        OPS
+    );
     for entry in entries {
         assert_eq!(entry["replaced"], entry["total"], "{entry}");
-        assert!(entry["repo"].as_str().unwrap().starts_with("hub-kernels/"), "{entry}");
+        assert!(
+            entry["repo"].as_str().unwrap().starts_with("hub-kernels/"),
+            "{entry}"
+        );
         assert_eq!(entry["commit"].as_str().unwrap().len(), 40, "{entry}");
     }
     for entry in default["kernels"].as_array().unwrap() {
-        assert_eq!((&entry["replaced"], &entry["implementation"]), (&json!(0), &json!("default")));
+        assert_eq!(
+            (&entry["replaced"], &entry["implementation"]),
+            (&json!(0), &json!("default"))
+        );
     }
     assert!(kernels["compiles"].as_u64().unwrap() > 0 && default["compiles"] == 0);
 }
@@ -116,7 +160,13 @@ fn kernels_answer_as_the_default_ops_do() {
 #[test]
 fn text_streams_to_standard_output_and_the_report_to_standard_error() {
     let model = model();
-    let arguments = ["generate", "--model", model.to_str().unwrap(), "--chat", QUESTION];
+    let arguments = [
+        "generate",
+        "--model",
+        model.to_str().unwrap(),
+        "--chat",
+        QUESTION,
+    ];
     let output = run(&[&arguments[..], &["--greedy", "--max-new-tokens", "8"]].concat());
     assert!(output.status.success(), "{}", describe(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("Paris"));
@@ -130,9 +180,20 @@ fn logits_of_rows_of_different_length_are_dumped() {
     let dump = folder.path().join("logits.safetensors");
     let model = small_model();
     let answer = json_of(&run(&[
-        "generate", "--model", model.to_str().unwrap(), "--prompt-ids", "5,6,7", "--prompt-ids",
-        "9,8,7,6,5", "--greedy", "--ignore-eos", "--max-new-tokens", "4", "--dump-logits",
-        dump.to_str().unwrap(), "--json",
+        "generate",
+        "--model",
+        model.to_str().unwrap(),
+        "--prompt-ids",
+        "5,6,7",
+        "--prompt-ids",
+        "9,8,7,6,5",
+        "--greedy",
+        "--ignore-eos",
+        "--max-new-tokens",
+        "4",
+        "--dump-logits",
+        dump.to_str().unwrap(),
+        "--json",
     ]));
     assert_eq!(answer["prompt_tokens"], json!([3, 5]));
     assert_eq!(answer["tokens"].as_array().unwrap().len(), 2);
@@ -158,7 +219,10 @@ fn an_unknown_op_is_named_with_its_key() {
     let mapping = json!({"kernel_mapping": {"RMSNrm": "org/x@v1:RMSNorm"}});
     let error = refused(|config| config["kernel_config"] = mapping, &[]);
     let text = error.to_string();
-    assert!(text.contains("RMSNrm") && text.contains("RMSNorm"), "{text}");
+    assert!(
+        text.contains("RMSNrm") && text.contains("RMSNorm"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -168,16 +232,36 @@ fn a_kernel_that_does_not_fit_is_a_line_of_the_report_or_an_error_as_asked() {
             json!({"kernel_mapping": {"attention": "hub-kernels/attention@v1:attention"}});
     });
     let model = copy.path().to_str().unwrap();
-    let arguments =
-        ["generate", "--model", model, "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json"];
+    let arguments = [
+        "generate",
+        "--model",
+        model,
+        "--prompt-ids",
+        "1,2",
+        "--max-new-tokens",
+        "2",
+        "--json",
+    ];
     let answer = json_of(&run(&arguments));
     let attention = &answer["kernels"][0];
-    assert_eq!((&attention["op"], &attention["replaced"]), (&json!("attention"), &json!(0)));
-    assert!(attention["reason"].as_str().unwrap().contains("head_dim"), "{attention}");
+    assert_eq!(
+        (&attention["op"], &attention["replaced"]),
+        (&json!("attention"), &json!(0))
+    );
+    assert!(
+        attention["reason"].as_str().unwrap().contains("head_dim"),
+        "{attention}"
+    );
 
     let error = error_of(&run(&[&arguments[..], &["--fallback", "error"]].concat()));
-    assert!(error["message"].as_str().unwrap().contains("head_dim"), "{error}");
-    assert!(error["hint"].as_str().unwrap().contains("--fallback warn"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("head_dim"),
+        "{error}"
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("--fallback warn"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -185,10 +269,18 @@ fn a_prompt_longer_than_the_context_is_refused_before_it_runs() {
     let ids = vec!["3"; 129].join(",");
     let model = small_model();
     let error = error_of(&run(&[
-        "generate", "--model", model.to_str().unwrap(), "--prompt-ids", &ids, "--json",
+        "generate",
+        "--model",
+        model.to_str().unwrap(),
+        "--prompt-ids",
+        &ids,
+        "--json",
     ]));
     assert_eq!(error["kind"], "prompt");
-    assert!(error["message"].as_str().unwrap().contains("129 tokens"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("129 tokens"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -199,40 +291,87 @@ fn a_truncated_weight_file_is_named() {
     fs::remove_file(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() - 100]).unwrap();
     let error = error_of(&run(&[
-        "generate", "--model", copy.path().to_str().unwrap(), "--prompt-ids", "1", "--json",
+        "generate",
+        "--model",
+        copy.path().to_str().unwrap(),
+        "--prompt-ids",
+        "1",
+        "--json",
     ]));
-    assert!(error["message"].as_str().unwrap().contains("model.safetensors"), "{error}");
-    assert!(error["hint"].as_str().unwrap().contains("truncated"), "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("model.safetensors"),
+        "{error}"
+    );
+    assert!(
+        error["hint"].as_str().unwrap().contains("truncated"),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_environment_that_is_not_there_is_a_reason_of_the_report() {
     let copy = with_config(&small_model(), |config| {
-        config["kernel_config"] = json!({"kernel_mapping": {"RMSNorm": "hub-kernels/rms-norm@v1:RMSNorm"}});
+        config["kernel_config"] =
+            json!({"kernel_mapping": {"RMSNorm": "hub-kernels/rms-norm@v1:RMSNorm"}});
     });
     let model = copy.path().to_str().unwrap();
-    let arguments =
-        ["generate", "--model", model, "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json"];
+    let arguments = [
+        "generate",
+        "--model",
+        model,
+        "--prompt-ids",
+        "1,2",
+        "--max-new-tokens",
+        "2",
+        "--json",
+    ];
     let cache = tempfile::tempdir().unwrap();
     let variables = [("KERNEL_PYTHON_ENVIRONMENT", "/nonexistent/venv")];
     let answer = json_of(&run_in(&cache, &arguments, &variables));
     let norm = &answer["kernels"][3];
-    assert_eq!((&norm["op"], &norm["replaced"]), (&json!("rms_norm"), &json!(0)));
-    assert!(norm["reason"].as_str().unwrap().contains("/nonexistent/venv"), "{norm}");
+    assert_eq!(
+        (&norm["op"], &norm["replaced"]),
+        (&json!("rms_norm"), &json!(0))
+    );
+    assert!(
+        norm["reason"]
+            .as_str()
+            .unwrap()
+            .contains("/nonexistent/venv"),
+        "{norm}"
+    );
 }
 
 #[test]
 fn an_op_is_compared_with_the_default_and_judged_by_an_interval() {
     let record = json_of(&run(&[
-        "bench", "ab", "default", "hub-kernels/rms-norm@v1:RMSNorm", "--op", "rms_norm", "--shape",
-        "R=64,H=576", "--budget", "0.5", "--json",
+        "bench",
+        "ab",
+        "default",
+        "hub-kernels/rms-norm@v1:RMSNorm",
+        "--op",
+        "rms_norm",
+        "--shape",
+        "R=64,H=576",
+        "--budget",
+        "0.5",
+        "--json",
     ]));
-    assert_eq!((&record["correctness"]["ok"], &record["estimate"]), (&json!(true), &json!(false)));
+    assert_eq!(
+        (&record["correctness"]["ok"], &record["estimate"]),
+        (&json!(true), &json!(false))
+    );
     let ratio = &record["ratio"];
     assert!(ratio["low"].as_f64().unwrap() <= ratio["estimate"].as_f64().unwrap());
     assert!(ratio["estimate"].as_f64().unwrap() <= ratio["high"].as_f64().unwrap());
     let verdicts = ["faster", "slower", "no difference"];
-    assert!(verdicts.contains(&record["verdict"].as_str().unwrap()), "{record}");
+    assert!(
+        verdicts.contains(&record["verdict"].as_str().unwrap()),
+        "{record}"
+    );
     assert_eq!(record["samples"][0]["compiles_in_span"], 0);
 }
 
@@ -240,10 +379,22 @@ fn an_op_is_compared_with_the_default_and_judged_by_an_interval() {
 fn a_runtime_library_that_is_not_there_is_an_error_with_a_command() {
     let cache = tempfile::tempdir().unwrap();
     let model = small_model();
-    let arguments =
-        ["generate", "--model", model.to_str().unwrap(), "--prompt-ids", "1", "--json"];
-    let variables = [("KERNEL_RUNTIME_LIBRARY", "/nonexistent/libkernel_runtime.so")];
+    let arguments = [
+        "generate",
+        "--model",
+        model.to_str().unwrap(),
+        "--prompt-ids",
+        "1",
+        "--json",
+    ];
+    let variables = [(
+        "KERNEL_RUNTIME_LIBRARY",
+        "/nonexistent/libkernel_runtime.so",
+    )];
     let error = error_of(&run_in(&cache, &arguments, &variables));
     assert_eq!(error["kind"], "runtime-library");
-    assert!(error["hint"].as_str().unwrap().contains("cargo build"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("cargo build"),
+        "{error}"
+    );
 }

@@ -9,9 +9,7 @@ fn main() {
     if let Some(prefix) = link::python_says("import sys; print(sys.prefix)") {
         println!("cargo:rustc-env=KERNEL_BRIDGE_ENVIRONMENT={prefix}");
     }
-    if let Some(version) =
-        link::python_says("import sys; print('%d.%d' % sys.version_info[:2])")
-    {
+    if let Some(version) = link::python_says("import sys; print('%d.%d' % sys.version_info[:2])") {
         println!("cargo:rustc-env=KERNEL_BRIDGE_PYTHON_VERSION={version}");
     }
 }

@@ -67,7 +67,9 @@ impl Correctness {
         }
         let reference = reference.f_to_kind(Kind::Double)?;
         let result = result.f_to_kind(Kind::Double)?;
-        let finite = reference.f_isfinite()?.f_logical_and(&result.f_isfinite()?)?;
+        let finite = reference
+            .f_isfinite()?
+            .f_logical_and(&result.f_isfinite()?)?;
         // Equal infinities and NaN on both sides count as the same.
         let same_kind = reference
             .f_eq_tensor(&result)?
@@ -79,16 +81,28 @@ impl Correctness {
         let result = result.f_where_self(&finite, &zero)?;
         let deviation = (&result - &reference).f_abs()?;
         let allowed = reference.f_abs()?.f_mul_scalar(tolerance_relative)? + tolerance_absolute;
-        let within = deviation.f_le_tensor(&allowed)?.f_all()?.f_int64_value(&[])? != 0;
+        let within = deviation
+            .f_le_tensor(&allowed)?
+            .f_all()?
+            .f_int64_value(&[])?
+            != 0;
         let largest = |tensor: &Tensor| -> Result<f64, TchError> {
-            if tensor.numel() == 0 { Ok(0.0) } else { tensor.f_max()?.f_double_value(&[]) }
+            if tensor.numel() == 0 {
+                Ok(0.0)
+            } else {
+                tensor.f_max()?.f_double_value(&[])
+            }
         };
         let max_absolute = largest(&deviation)?;
         let magnitude = largest(&reference.f_abs()?)?;
         Ok(Self {
             ok: within && non_finite_mismatches == 0,
             max_absolute,
-            max_relative: if magnitude > 0.0 { max_absolute / magnitude } else { max_absolute },
+            max_relative: if magnitude > 0.0 {
+                max_absolute / magnitude
+            } else {
+                max_absolute
+            },
             non_finite_mismatches,
             tolerance_absolute,
             tolerance_relative,
@@ -124,7 +138,11 @@ impl std::fmt::Display for Correctness {
         if self.ok {
             write!(formatter, "yes ({:.1e})", self.max_absolute)
         } else if self.non_finite_mismatches > 0 {
-            write!(formatter, "NO: {} NaN or infinite", self.non_finite_mismatches)
+            write!(
+                formatter,
+                "NO: {} NaN or infinite",
+                self.non_finite_mismatches
+            )
         } else {
             write!(
                 formatter,

@@ -61,9 +61,10 @@ impl Row {
         let control = statistics::ratio_of_medians(&measurement.control, confidence, seed);
         let noise_floor = control.as_ref().map(statistics::noise_floor);
         let (verdict, reason) = match (&ratio, noise_floor) {
-            _ if compiles_in_span > 0 => {
-                (None, Some(format!("{compiles_in_span} compiles within the timed span")))
-            }
+            _ if compiles_in_span > 0 => (
+                None,
+                Some(format!("{compiles_in_span} compiles within the timed span")),
+            ),
             (Some(ratio), Some(floor)) => (Some(statistics::verdict(ratio, floor)), None),
             _ => (None, Some("too few samples for an interval".to_owned())),
         };
@@ -142,8 +143,10 @@ impl Comparison {
             .collect();
         let all_judged = judged.len() == samples.len();
         let ratio = statistics::overall_ratio(&judged, confidence, seed).filter(|_| all_judged);
-        let noise_floor =
-            samples.iter().filter_map(|row| row.noise_floor).max_by(f64::total_cmp);
+        let noise_floor = samples
+            .iter()
+            .filter_map(|row| row.noise_floor)
+            .max_by(f64::total_cmp);
         let verdict = ratio
             .as_ref()
             .map(|ratio| statistics::verdict(ratio, noise_floor.unwrap_or_default()));
@@ -178,16 +181,20 @@ impl Comparison {
         ];
         table.set_header(header.map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
         for row in &self.samples {
-            let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), format_seconds);
+            let time =
+                |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), format_seconds);
             let cells = [
                 Cell::new(&row.workload),
                 right(time(row.median(|pair| pair.a))),
                 right(time(row.median(|pair| pair.b))),
-                right(row.ratio.map_or_else(|| "-".to_owned(), |r| format!("{:.3}", r.estimate))),
-                Cell::new(
+                right(
                     row.ratio
-                        .map_or_else(|| "-".to_owned(), |r| format!("{:.3} .. {:.3}", r.low, r.high)),
+                        .map_or_else(|| "-".to_owned(), |r| format!("{:.3}", r.estimate)),
                 ),
+                Cell::new(row.ratio.map_or_else(
+                    || "-".to_owned(),
+                    |r| format!("{:.3} .. {:.3}", r.low, r.high),
+                )),
                 right(
                     row.noise_floor
                         .map_or_else(|| "-".to_owned(), |floor| format!("{:.1}%", floor * 100.0)),

@@ -107,7 +107,9 @@ pub fn overall_ratio(workloads: &[&[Pair]], confidence: f64, seed: u64) -> Optio
     let estimate = mean_of(&mut |pairs, index, _| pairs[index])?;
     let mut ratios = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        ratios.push(mean_of(&mut |pairs, _, random| pairs[random.random_range(0..pairs.len())])?);
+        ratios.push(mean_of(&mut |pairs, _, random| {
+            pairs[random.random_range(0..pairs.len())]
+        })?);
     }
     ratios.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - confidence) / 2.0;
@@ -140,11 +142,13 @@ pub fn verdict(ratio: &Ratio, noise_floor: f64) -> Verdict {
 /// Where the interval leaves 1 out, the machine itself favours a place in the pair, and nothing
 /// smaller than that can be told.
 pub fn noise_floor(control: &Ratio) -> f64 {
-    (control.estimate - 1.0).abs().max(if control.low > 1.0 || control.high < 1.0 {
-        (control.high - 1.0).abs().max((control.low - 1.0).abs())
-    } else {
-        0.0
-    })
+    (control.estimate - 1.0)
+        .abs()
+        .max(if control.low > 1.0 || control.high < 1.0 {
+            (control.high - 1.0).abs().max((control.low - 1.0).abs())
+        } else {
+            0.0
+        })
 }
 
 /// The confidence for each of `comparisons` intervals so that all hold together with `confidence`
@@ -163,7 +167,10 @@ mod tests {
             .map(|_| {
                 let shared = 1.0 + random.random_range(0.0..0.3);
                 let mut own = || 1.0 + random.random_range(-0.02..0.02);
-                Pair { a: shared * own(), b: shared * factor * own() }
+                Pair {
+                    a: shared * own(),
+                    b: shared * factor * own(),
+                }
             })
             .collect()
     }
@@ -185,7 +192,10 @@ mod tests {
                 verdict(&ratio, 0.0) != Verdict::NoDifference
             })
             .count();
-        assert!(wrong <= 16, "{wrong} of 200 runs called equal arms different");
+        assert!(
+            wrong <= 16,
+            "{wrong} of 200 runs called equal arms different"
+        );
     }
 
     #[test]
@@ -193,23 +203,43 @@ mod tests {
         let ratio = ratio_of_medians(&noisy_pairs(200, 1.5, 7), 0.95, 7).unwrap();
         assert!(ratio.low <= 1.5 && 1.5 <= ratio.high, "{ratio:?}");
         assert_eq!(verdict(&ratio, 0.0), Verdict::Slower);
-        let swapped: Vec<Pair> =
-            noisy_pairs(200, 1.5, 7).iter().map(|pair| Pair { a: pair.b, b: pair.a }).collect();
+        let swapped: Vec<Pair> = noisy_pairs(200, 1.5, 7)
+            .iter()
+            .map(|pair| Pair {
+                a: pair.b,
+                b: pair.a,
+            })
+            .collect();
         let ratio = ratio_of_medians(&swapped, 0.95, 7).unwrap();
         assert_eq!(verdict(&ratio, 0.0), Verdict::Faster);
     }
 
     #[test]
     fn a_difference_within_the_noise_floor_is_no_verdict() {
-        let ratio = Ratio { estimate: 1.02, low: 1.01, high: 1.03, confidence: 0.95 };
+        let ratio = Ratio {
+            estimate: 1.02,
+            low: 1.01,
+            high: 1.03,
+            confidence: 0.95,
+        };
         assert_eq!(verdict(&ratio, 0.05), Verdict::NoDifference);
         assert_eq!(verdict(&ratio, 0.005), Verdict::Slower);
     }
 
     #[test]
     fn a_control_off_one_raises_the_noise_floor() {
-        let centred = Ratio { estimate: 1.01, low: 0.98, high: 1.02, confidence: 0.95 };
-        let biased = Ratio { estimate: 1.05, low: 1.03, high: 1.08, confidence: 0.95 };
+        let centred = Ratio {
+            estimate: 1.01,
+            low: 0.98,
+            high: 1.02,
+            confidence: 0.95,
+        };
+        let biased = Ratio {
+            estimate: 1.05,
+            low: 1.03,
+            high: 1.08,
+            confidence: 0.95,
+        };
         assert!((noise_floor(&centred) - 0.01).abs() < 1e-12);
         assert!((noise_floor(&biased) - 0.08).abs() < 1e-12);
     }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use kernel_model::ops::{
-    Activation, AttentionParameters, DecodeAttention, DefaultMlp, DefaultNorm, DefaultRotary, Linear,
-    Mlp, MlpWeights, Norm, PrefillAttention, Rotary, RowLengths, SdpaDecode, SdpaPrefill,
-};
 use kernel_model::family::RotaryLayout;
 use kernel_model::kernelize::{SingleKernel, Slot};
+use kernel_model::ops::{
+    Activation, AttentionParameters, DecodeAttention, DefaultMlp, DefaultNorm, DefaultRotary,
+    Linear, Mlp, MlpWeights, Norm, PrefillAttention, Rotary, RowLengths, SdpaDecode, SdpaPrefill,
+};
 use kernel_model::{ModelConfig, ModelError};
 use kernel_spec::OpName;
 use tch::{Device, Kind, TchError, Tensor};
@@ -103,9 +103,14 @@ impl OpKind {
     fn usual_sizes(self) -> &'static [(&'static str, i64)] {
         match self {
             Self::Attention => &[("B", 1), ("H", 32), ("K", 8), ("T", 512), ("D", 128)],
-            Self::DecodeAttention => {
-                &[("B", 1), ("H", 32), ("K", 8), ("C", 2048), ("L", 2048), ("D", 128)]
-            }
+            Self::DecodeAttention => &[
+                ("B", 1),
+                ("H", 32),
+                ("K", 8),
+                ("C", 2048),
+                ("L", 2048),
+                ("D", 128),
+            ],
             Self::Mlp => &[("R", 1), ("H", 4096), ("I", 14336)],
             Self::RmsNorm => &[("R", 512), ("H", 4096)],
             Self::Rotary => &[("B", 1), ("H", 32), ("K", 8), ("T", 512), ("D", 128)],
@@ -151,7 +156,12 @@ impl OpShape {
                 return Err(WorkloadError::UnknownSize {
                     op: op.name(),
                     size: name.clone(),
-                    known: op.usual_sizes().iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+                    known: op
+                        .usual_sizes()
+                        .iter()
+                        .map(|(name, _)| *name)
+                        .collect::<Vec<_>>()
+                        .join(", "),
                 });
             };
             *size = i64::try_from(*value).unwrap_or(i64::MAX);
@@ -169,27 +179,43 @@ impl OpShape {
     ///
     /// # Errors
     /// [`WorkloadError::Sizes`].
-    pub fn of_model(op: OpKind, config: &ModelConfig, tokens: i64) -> Result<Vec<Self>, WorkloadError> {
-        let heads = [("B", 1), ("H", config.heads), ("K", config.key_value_heads), ("D", config.head_dim)];
+    pub fn of_model(
+        op: OpKind,
+        config: &ModelConfig,
+        tokens: i64,
+    ) -> Result<Vec<Self>, WorkloadError> {
+        let heads = [
+            ("B", 1),
+            ("H", config.heads),
+            ("K", config.key_value_heads),
+            ("D", config.head_dim),
+        ];
         let shapes: Vec<Vec<(&'static str, i64)>> = match op {
             OpKind::Attention => vec![[&heads[..], &[("T", tokens)]].concat()],
             OpKind::DecodeAttention => vec![[&heads[..], &[("C", tokens), ("L", tokens)]].concat()],
-            OpKind::Rotary => {
-                [1, tokens].map(|tokens| [&heads[..], &[("T", tokens)]].concat()).to_vec()
-            }
+            OpKind::Rotary => [1, tokens]
+                .map(|tokens| [&heads[..], &[("T", tokens)]].concat())
+                .to_vec(),
             OpKind::Mlp => [1, tokens]
                 .map(|rows| {
-                    vec![("R", rows), ("H", config.hidden_size), ("I", config.intermediate_size)]
+                    vec![
+                        ("R", rows),
+                        ("H", config.hidden_size),
+                        ("I", config.intermediate_size),
+                    ]
                 })
                 .to_vec(),
-            OpKind::RmsNorm => {
-                [1, tokens].map(|rows| vec![("R", rows), ("H", config.hidden_size)]).to_vec()
-            }
+            OpKind::RmsNorm => [1, tokens]
+                .map(|rows| vec![("R", rows), ("H", config.hidden_size)])
+                .to_vec(),
         };
         shapes
             .into_iter()
             .map(|sizes| {
-                let shape = Self { op, sizes: sizes.into_iter().collect() };
+                let shape = Self {
+                    op,
+                    sizes: sizes.into_iter().collect(),
+                };
                 shape.check()?;
                 Ok(shape)
             })
@@ -201,18 +227,35 @@ impl OpShape {
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let refuse = |reason: String| Err(WorkloadError::Sizes { op: self.op.name(), reason });
-        if let Some((name, value)) = self.sizes.iter().find(|(_, value)| !(1..=1 << 32).contains(*value)) {
+        let refuse = |reason: String| {
+            Err(WorkloadError::Sizes {
+                op: self.op.name(),
+                reason,
+            })
+        };
+        if let Some((name, value)) = self
+            .sizes
+            .iter()
+            .find(|(_, value)| !(1..=1 << 32).contains(*value))
+        {
             return refuse(format!("{name}={value} is not between 1 and 2^32"));
         }
         if self.sizes.contains_key("K") && self.size("H") % self.size("K") != 0 {
-            return refuse(format!("K={} does not divide H={}", self.size("K"), self.size("H")));
+            return refuse(format!(
+                "K={} does not divide H={}",
+                self.size("K"),
+                self.size("H")
+            ));
         }
         if self.op == OpKind::Rotary && self.size("D") % 2 != 0 {
             return refuse(format!("D={} is odd", self.size("D")));
         }
         if self.op == OpKind::DecodeAttention && self.size("L") > self.size("C") {
-            return refuse(format!("L={} entries do not fit C={}", self.size("L"), self.size("C")));
+            return refuse(format!(
+                "L={} entries do not fit C={}",
+                self.size("L"),
+                self.size("C")
+            ));
         }
         Ok(())
     }
@@ -261,7 +304,9 @@ impl Subject {
             OpKind::DecodeAttention => Self::DecodeAttention(Arc::new(SdpaDecode)),
             OpKind::Mlp => Self::Mlp(Arc::new(DefaultMlp)),
             OpKind::RmsNorm => Self::RmsNorm(Arc::new(DefaultNorm)),
-            OpKind::Rotary => Self::Rotary(Arc::new(DefaultRotary { layout: RotaryLayout::Halves })),
+            OpKind::Rotary => Self::Rotary(Arc::new(DefaultRotary {
+                layout: RotaryLayout::Halves,
+            })),
         }
     }
 }
@@ -274,11 +319,33 @@ pub struct OpCase {
 
 #[derive(Debug)]
 enum Inputs {
-    Attention { query: Tensor, key: Tensor, value: Tensor, parameters: AttentionParameters },
-    Decode { query: Tensor, key: Tensor, value: Tensor, lengths: RowLengths, parameters: AttentionParameters },
-    Mlp { hidden: Tensor, weights: MlpWeights },
-    Norm { hidden: Tensor, weight: Tensor },
-    Rotary { query: Tensor, key: Tensor, cos: Tensor, sin: Tensor },
+    Attention {
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        parameters: AttentionParameters,
+    },
+    Decode {
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        lengths: RowLengths,
+        parameters: AttentionParameters,
+    },
+    Mlp {
+        hidden: Tensor,
+        weights: MlpWeights,
+    },
+    Norm {
+        hidden: Tensor,
+        weight: Tensor,
+    },
+    Rotary {
+        query: Tensor,
+        key: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+    },
 }
 
 /// The epsilon of Llama's norms.
@@ -292,7 +359,9 @@ impl OpCase {
     pub fn random(shape: &OpShape, kind: Kind, seed: u64) -> Result<Self, WorkloadError> {
         tch::manual_seed(i64::from_ne_bytes(seed.to_ne_bytes()));
         let normal = |sizes: &[i64], scale: f64| -> Result<Tensor, TchError> {
-            Tensor::f_randn(sizes, (Kind::Float, Device::Cpu))?.f_mul_scalar(scale)?.f_to_kind(kind)
+            Tensor::f_randn(sizes, (Kind::Float, Device::Cpu))?
+                .f_mul_scalar(scale)?
+                .f_to_kind(kind)
         };
         let size = |name: &str| shape.size(name);
         let (batch, heads, groups, width) = (size("B"), size("H"), size("K"), size("D"));
@@ -337,8 +406,9 @@ impl OpCase {
                 weight: normal(&[size("H")], 1.0)?,
             },
             OpKind::Rotary => {
-                let angles = Tensor::f_rand([batch, size("T"), width / 2], (Kind::Float, Device::Cpu))?
-                    .f_mul_scalar(std::f64::consts::TAU)?;
+                let angles =
+                    Tensor::f_rand([batch, size("T"), width / 2], (Kind::Float, Device::Cpu))?
+                        .f_mul_scalar(std::f64::consts::TAU)?;
                 let angles = Tensor::f_cat(&[&angles, &angles], -1)?;
                 Inputs::Rotary {
                     query: normal(&[batch, heads, size("T"), width], 1.0)?,
@@ -373,18 +443,42 @@ impl OpCase {
     /// [`WorkloadError::Op`].
     pub fn run(&self, subject: &Subject) -> Result<Option<Vec<Tensor>>, WorkloadError> {
         Ok(Some(match (&self.inputs, subject) {
-            (Inputs::Attention { query, key, value, parameters }, Subject::Attention(op)) => {
+            (
+                Inputs::Attention {
+                    query,
+                    key,
+                    value,
+                    parameters,
+                },
+                Subject::Attention(op),
+            ) => {
                 vec![op.forward(query, key, value, parameters)?]
             }
             (
-                Inputs::Decode { query, key, value, lengths, parameters },
+                Inputs::Decode {
+                    query,
+                    key,
+                    value,
+                    lengths,
+                    parameters,
+                },
                 Subject::DecodeAttention(op),
             ) => vec![op.forward(query, key, value, lengths, parameters)?],
-            (Inputs::Mlp { hidden, weights }, Subject::Mlp(op)) => vec![op.forward(hidden, weights)?],
+            (Inputs::Mlp { hidden, weights }, Subject::Mlp(op)) => {
+                vec![op.forward(hidden, weights)?]
+            }
             (Inputs::Norm { hidden, weight }, Subject::RmsNorm(op)) => {
                 vec![op.forward(hidden, weight, EPSILON)?]
             }
-            (Inputs::Rotary { query, key, cos, sin }, Subject::Rotary(op)) => {
+            (
+                Inputs::Rotary {
+                    query,
+                    key,
+                    cos,
+                    sin,
+                },
+                Subject::Rotary(op),
+            ) => {
                 let (query, key) = op.forward(query, key, cos, sin)?;
                 vec![query, key]
             }
@@ -398,7 +492,10 @@ mod tests {
     use super::*;
 
     fn sizes(given: &[(&str, usize)]) -> BTreeMap<String, usize> {
-        given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+        given
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), *value))
+            .collect()
     }
 
     #[test]
@@ -414,14 +511,27 @@ mod tests {
         for (op, given, word) in [
             (OpKind::RmsNorm, sizes(&[("T", 3)]), "no size `T`"),
             (OpKind::RmsNorm, sizes(&[("R", 0)]), "R=0"),
-            (OpKind::Attention, sizes(&[("H", 9), ("K", 2)]), "does not divide"),
-            (OpKind::DecodeAttention, sizes(&[("C", 4), ("L", 5)]), "do not fit"),
+            (
+                OpKind::Attention,
+                sizes(&[("H", 9), ("K", 2)]),
+                "does not divide",
+            ),
+            (
+                OpKind::DecodeAttention,
+                sizes(&[("C", 4), ("L", 5)]),
+                "do not fit",
+            ),
             (OpKind::Rotary, sizes(&[("D", 7)]), "odd"),
         ] {
             let error = OpShape::new(op, &given).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
-        assert!(OpKind::by_name("dance").unwrap_err().to_string().contains("rms_norm"));
+        assert!(
+            OpKind::by_name("dance")
+                .unwrap_err()
+                .to_string()
+                .contains("rms_norm")
+        );
     }
 
     #[test]
@@ -439,8 +549,13 @@ mod tests {
             };
             OpCase::random(&OpShape::new(op, &given).unwrap(), Kind::Float, 1).unwrap()
         };
-        let all =
-            [OpKind::Attention, OpKind::DecodeAttention, OpKind::Mlp, OpKind::RmsNorm, OpKind::Rotary];
+        let all = [
+            OpKind::Attention,
+            OpKind::DecodeAttention,
+            OpKind::Mlp,
+            OpKind::RmsNorm,
+            OpKind::Rotary,
+        ];
         for op in all {
             for other in all {
                 let result = small(op).run(&Subject::default_of(other)).unwrap();

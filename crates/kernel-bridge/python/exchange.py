@@ -8,7 +8,8 @@ What does not cross as it is:
 - 64-bit integers: JAX has 32 bits here, so the range is checked and the values are cast. JAX by
   itself would cut them without a word.
 - 64-bit floats and complex numbers: refused, because losing half the digits is no conversion.
-- strided, sliced and expanded tensors: made contiguous, since XLA takes compact ones only.
+- strided, sliced and expanded tensors: made contiguous, since XLA takes compact ones only; compact ones
+  whose dimensions of size 1 have other strides get the usual ones, without a copy.
 - tensors whose address is not a multiple of 64 bytes: XLA copies them.
 - tensors that require a gradient: detached; payloads run for inference.
 """
@@ -156,12 +157,26 @@ def to_jax(tensor, parameter):
         plain = plain.resolve_neg().resolve_conj()
     if not plain.is_contiguous():
         plain = plain.contiguous()
+    elif 1 in plain.shape:
+        # torch lets the stride of such a dimension be anything; XLA would see another layout in it,
+        # for which the compiled op was not made.
+        strides = _compact_strides(plain.shape)
+        if plain.stride() != strides:
+            plain = plain.as_strided(plain.shape, strides)
     # Detached always: the array then holds the memory and not the tensor object that it hangs on,
     # which would keep both alive for ever.
     array = _import(plain.detach())
     if state is not None and plain is tensor:
         state.keep(tensor, array)
     return array
+
+
+def _compact_strides(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def _same_type(tensor, parameter):

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pyo3::exceptions::PyKeyboardInterrupt;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tch::Tensor;
@@ -34,12 +34,23 @@ impl Arg<'_> {
         let host = |error: PyErr| BridgeError::Host(python::exception(py, &error));
         Ok(match self {
             Self::Tensor(tensor) => tensor::to_python(py, tensor)?,
-            Self::Float(value) => value.into_pyobject(py).map_err(|e| host(e.into()))?.into_any(),
-            Self::Int(value) => value.into_pyobject(py).map_err(|e| host(e.into()))?.into_any(),
-            Self::Bool(value) => {
-                value.into_pyobject(py).map_err(|e| host(e.into()))?.to_owned().into_any()
-            }
-            Self::Text(value) => value.into_pyobject(py).map_err(|e| host(e.into()))?.into_any(),
+            Self::Float(value) => value
+                .into_pyobject(py)
+                .map_err(|e| host(e.into()))?
+                .into_any(),
+            Self::Int(value) => value
+                .into_pyobject(py)
+                .map_err(|e| host(e.into()))?
+                .into_any(),
+            Self::Bool(value) => value
+                .into_pyobject(py)
+                .map_err(|e| host(e.into()))?
+                .to_owned()
+                .into_any(),
+            Self::Text(value) => value
+                .into_pyobject(py)
+                .map_err(|e| host(e.into()))?
+                .into_any(),
             Self::None => py.None().into_bound(py),
         })
     }
@@ -47,7 +58,9 @@ impl Arg<'_> {
     fn describe(&self) -> String {
         match self {
             Self::Tensor(tensor) => {
-                let kind = tensor.f_kind().map_or_else(|_| "?".to_owned(), |kind| format!("{kind:?}"));
+                let kind = tensor
+                    .f_kind()
+                    .map_or_else(|_| "?".to_owned(), |kind| format!("{kind:?}"));
                 format!("{kind}{:?}", tensor.size())
             }
             Self::Float(value) => value.to_string(),
@@ -72,7 +85,7 @@ impl Callable {
         &self,
         arguments: &[Arg<'_>],
         keywords: &[(&str, Arg<'_>)],
-        before: Option<(&Py<PyAny>, &Py<PyAny>)>,
+        receiver: Option<&Py<PyAny>>,
     ) -> Result<Vec<Tensor>, BridgeError> {
         Python::attach(|py| {
             let site = || Site {
@@ -81,14 +94,15 @@ impl Callable {
                 arguments: arguments
                     .iter()
                     .map(Arg::describe)
-                    .chain(keywords.iter().map(|(name, value)| format!("{name}={}", value.describe())))
+                    .chain(
+                        keywords
+                            .iter()
+                            .map(|(name, value)| format!("{name}={}", value.describe())),
+                    )
                     .collect(),
             };
-            let mut values = Vec::with_capacity(arguments.len() + 2);
-            if let Some((class, proxy)) = before {
-                values.push(class.bind(py).clone());
-                values.push(proxy.bind(py).clone());
-            }
+            let mut values = Vec::with_capacity(arguments.len() + 1);
+            values.extend(receiver.map(|receiver| receiver.bind(py).clone()));
             for argument in arguments {
                 values.push(argument.to_python(py)?);
             }
@@ -96,23 +110,41 @@ impl Callable {
                 if error.is_instance_of::<PyKeyboardInterrupt>(py) {
                     return BridgeError::Interrupted;
                 }
-                BridgeError::Call { site: site(), exception: python::exception(py, error) }
+                BridgeError::Call {
+                    site: site(),
+                    exception: python::exception(py, error),
+                }
             };
             let named = match keywords {
                 [] => None,
                 keywords => {
                     let named = PyDict::new(py);
                     for (name, value) in keywords {
-                        named.set_item(name, value.to_python(py)?).map_err(|e| failed(&e))?;
+                        named
+                            .set_item(name, value.to_python(py)?)
+                            .map_err(|e| failed(&e))?;
                     }
                     Some(named)
                 }
             };
             let positional = PyTuple::new(py, values).map_err(|error| failed(&error))?;
-            self.inner.busy.store(interpreter::current_thread(py), Ordering::Relaxed);
-            let outcome = self.object.bind(py).call(positional, named.as_ref());
+            // Payloads run for inference.
+            let _guard = tch::no_grad_guard();
+            self.inner
+                .busy
+                .store(interpreter::current_thread(py), Ordering::Relaxed);
+            let outcome = self.object.bind(py).call(&positional, named.as_ref());
             self.inner.busy.store(0, Ordering::Relaxed);
-            let result = outcome.map_err(|error| failed(&error))?;
+            let result = outcome.map_err(|error| {
+                match self.argument_problem(py, &error, &positional, named.as_ref()) {
+                    Some((parameter, problem)) => BridgeError::Argument {
+                        site: site(),
+                        parameter,
+                        problem,
+                    },
+                    None => failed(&error),
+                }
+            })?;
             let wrong = |object: &Bound<'_, PyAny>| BridgeError::Result {
                 site: site(),
                 found: object
@@ -122,6 +154,35 @@ impl Callable {
             };
             tensors_of(&result, &wrong)
         })
+    }
+}
+
+impl Callable {
+    /// Parameter and problem where an exception says that the call was wrong, not the kernel.
+    fn argument_problem(
+        &self,
+        py: Python<'_>,
+        error: &PyErr,
+        positional: &Bound<'_, PyTuple>,
+        named: Option<&Bound<'_, PyDict>>,
+    ) -> Option<(String, String)> {
+        if !error.is_instance_of::<PyTypeError>(py) {
+            return None;
+        }
+        let errors = self.inner.modules.errors.bind(py);
+        let class = errors.getattr("ArgumentError").ok()?;
+        if error.matches(py, class).unwrap_or(false) {
+            let value = error.value(py);
+            let parameter = value.getattr("parameter").ok()?.extract().ok()?;
+            return Some((parameter, value.to_string()));
+        }
+        let named = named.cloned().unwrap_or_else(|| PyDict::new(py));
+        let judge = errors.getattr("call_problem").ok()?;
+        judge
+            .call1((self.object.bind(py), positional, named))
+            .ok()?
+            .extract()
+            .ok()?
     }
 }
 
@@ -146,6 +207,20 @@ fn tensors_of(
         .collect()
 }
 
+/// Names of a callable's parameters, in order.
+pub(crate) fn parameters(callable: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    let signature = callable
+        .py()
+        .import("inspect")?
+        .getattr("signature")?
+        .call1((callable,))?;
+    signature
+        .getattr("parameters")?
+        .try_iter()?
+        .map(|name| name?.extract())
+        .collect()
+}
+
 /// A function of a kernel.
 pub struct Op {
     callable: Callable,
@@ -154,8 +229,13 @@ pub struct Op {
 
 impl std::fmt::Debug for Op {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Op({}: {}({}))", self.callable.kernel, self.callable.symbol,
-            self.parameters.join(", "))
+        write!(
+            formatter,
+            "Op({}: {}({}))",
+            self.callable.kernel,
+            self.callable.symbol,
+            self.parameters.join(", ")
+        )
     }
 }
 
@@ -167,13 +247,16 @@ impl Op {
         symbol: &str,
         object: Py<PyAny>,
     ) -> PyResult<Self> {
-        let signature = py.import("inspect")?.getattr("signature")?.call1((object.bind(py),))?;
-        let parameters = signature
-            .getattr("parameters")?
-            .try_iter()?
-            .map(|name| name?.extract())
-            .collect::<PyResult<Vec<String>>>()?;
-        Ok(Self { callable: Callable { inner, kernel, symbol: symbol.to_owned(), object }, parameters })
+        let parameters = parameters(object.bind(py))?;
+        Ok(Self {
+            callable: Callable {
+                inner,
+                kernel,
+                symbol: symbol.to_owned(),
+                object,
+            },
+            parameters,
+        })
     }
 
     /// Names of the function's parameters, in order.
@@ -203,7 +286,11 @@ pub struct LayerClass {
 
 impl std::fmt::Debug for LayerClass {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "LayerClass({}: {})", self.callable.kernel, self.callable.symbol)
+        write!(
+            formatter,
+            "LayerClass({}: {})",
+            self.callable.kernel, self.callable.symbol
+        )
     }
 }
 
@@ -212,11 +299,19 @@ impl LayerClass {
         inner: Arc<Inner>,
         kernel: Arc<str>,
         name: &str,
-        class: Py<PyAny>,
+        forward: Py<PyAny>,
         parameters: Vec<String>,
     ) -> Self {
-        let callable = Callable { inner, kernel, symbol: name.to_owned(), object: class };
-        Self { callable, parameters }
+        let callable = Callable {
+            inner,
+            kernel,
+            symbol: name.to_owned(),
+            object: forward,
+        };
+        Self {
+            callable,
+            parameters,
+        }
     }
 
     /// Names of the parameters of `forward`, without `self`.
@@ -233,16 +328,14 @@ impl LayerClass {
         let from = &self.callable;
         Python::attach(|py| {
             let layers = from.inner.modules.layers.bind(py);
-            let host = |error: PyErr| BridgeError::Host(python::exception(py, &error));
             let proxy = attributes.proxy(py, layers, &from.symbol)?;
             Ok(BoundLayer {
                 callable: Callable {
                     inner: Arc::clone(&from.inner),
                     kernel: Arc::clone(&from.kernel),
                     symbol: from.symbol.clone(),
-                    object: layers.getattr("call").map_err(host)?.unbind(),
+                    object: from.object.clone_ref(py),
                 },
-                class: from.object.clone_ref(py),
                 proxy: proxy.unbind(),
             })
         })
@@ -252,13 +345,16 @@ impl LayerClass {
 /// A layer with weights.
 pub struct BoundLayer {
     callable: Callable,
-    class: Py<PyAny>,
     proxy: Py<PyAny>,
 }
 
 impl std::fmt::Debug for BoundLayer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "BoundLayer({}: {})", self.callable.kernel, self.callable.symbol)
+        write!(
+            formatter,
+            "BoundLayer({}: {})",
+            self.callable.kernel, self.callable.symbol
+        )
     }
 }
 
@@ -268,7 +364,7 @@ impl BoundLayer {
     /// # Errors
     /// As [`Op::call`].
     pub fn forward(&self, arguments: &[Arg<'_>]) -> Result<Vec<Tensor>, BridgeError> {
-        self.callable.call(arguments, &[], Some((&self.class, &self.proxy)))
+        self.callable.call(arguments, &[], Some(&self.proxy))
     }
 }
 
@@ -349,6 +445,9 @@ impl<'a> Attributes<'a> {
             };
             values.set_item(name, value).map_err(host)?;
         }
-        layers.getattr("proxy").and_then(|f| f.call1((owner, values))).map_err(host)
+        layers
+            .getattr("proxy")
+            .and_then(|f| f.call1((owner, values)))
+            .map_err(host)
     }
 }

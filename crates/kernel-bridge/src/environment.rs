@@ -80,7 +80,9 @@ impl Environment {
             return Err(EnvironmentError::NoPython { root });
         }
         let settings = Settings::read(&root);
-        let found = settings.version.unwrap_or_else(|| PYTHON_VERSION.to_owned());
+        let found = settings
+            .version
+            .unwrap_or_else(|| PYTHON_VERSION.to_owned());
         if found != PYTHON_VERSION {
             return Err(EnvironmentError::PythonVersion { root, found });
         }
@@ -90,7 +92,10 @@ impl Environment {
             return Err(EnvironmentError::NoSharedLibrary { root, base });
         }
         let site_packages = root.join(format!("lib/python{found}/site-packages"));
-        let environment = Self { root, site_packages };
+        let environment = Self {
+            root,
+            site_packages,
+        };
         environment.check_packages()?;
         Ok(environment)
     }
@@ -99,16 +104,25 @@ impl Environment {
         let root = || self.root.clone();
         let version = |package| {
             self.installed(package)
-                .ok_or_else(|| EnvironmentError::Missing { root: root(), package })
+                .ok_or_else(|| EnvironmentError::Missing {
+                    root: root(),
+                    package,
+                })
         };
         let torch = version("torch")?;
         if torch.split('+').next() != Some(TORCH_VERSION) {
-            return Err(EnvironmentError::TorchVersion { root: root(), found: torch });
+            return Err(EnvironmentError::TorchVersion {
+                root: root(),
+                found: torch,
+            });
         }
         let jax = version("jax")?;
         version("jaxlib")?;
         if is_faulty_jax(&jax) {
-            return Err(EnvironmentError::JaxVersion { root: root(), found: jax });
+            return Err(EnvironmentError::JaxVersion {
+                root: root(),
+                found: jax,
+            });
         }
         Ok(())
     }
@@ -126,11 +140,14 @@ impl Environment {
     /// The version of an installed package, read from its dist-info folder.
     pub fn installed(&self, package: &str) -> Option<String> {
         let wanted = normalised(package);
-        fs::read_dir(&self.site_packages).ok()?.filter_map(Result::ok).find_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let (package, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
-            (normalised(package) == wanted).then(|| version.to_owned())
-        })
+        fs::read_dir(&self.site_packages)
+            .ok()?
+            .filter_map(Result::ok)
+            .find_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let (package, version) = name.strip_suffix(".dist-info")?.split_once('-')?;
+                (normalised(package) == wanted).then(|| version.to_owned())
+            })
     }
 }
 
@@ -200,7 +217,11 @@ mod tests {
         let root = folder.path();
         fs::create_dir_all(root.join("bin")).unwrap();
         fs::create_dir_all(root.join("base/lib")).unwrap();
-        fs::write(root.join(format!("base/lib/libpython{PYTHON_VERSION}.so.1.0")), "").unwrap();
+        fs::write(
+            root.join(format!("base/lib/libpython{PYTHON_VERSION}.so.1.0")),
+            "",
+        )
+        .unwrap();
         fs::write(root.join("bin/python"), "").unwrap();
         let home = root.join("base/bin");
         fs::write(
@@ -217,7 +238,10 @@ mod tests {
 
     #[test]
     fn a_fitting_environment_is_taken_and_knows_its_packages() {
-        let folder = fake(PYTHON_VERSION, &[&COMPLETE[..], &["torch_tpu-0.2.0"]].concat());
+        let folder = fake(
+            PYTHON_VERSION,
+            &[&COMPLETE[..], &["torch_tpu-0.2.0"]].concat(),
+        );
         let environment = Environment::at(folder.path()).unwrap();
         assert_eq!(environment.installed("torch-tpu").as_deref(), Some("0.2.0"));
         assert_eq!(environment.installed("tokamax"), None);
@@ -229,7 +253,10 @@ mod tests {
         let old = fake("3.9", &COMPLETE);
         let new = fake("3.19", &COMPLETE);
         let bare = fake(PYTHON_VERSION, &[]);
-        let other = fake(PYTHON_VERSION, &["torch-2.12.1", "jax-0.10.2", "jaxlib-0.10.2"]);
+        let other = fake(
+            PYTHON_VERSION,
+            &["torch-2.12.1", "jax-0.10.2", "jaxlib-0.10.2"],
+        );
         let without_jax = fake(PYTHON_VERSION, &["torch-2.13.0"]);
         let static_python = fake(PYTHON_VERSION, &COMPLETE);
         fs::remove_dir_all(static_python.path().join("base/lib")).unwrap();
@@ -244,17 +271,31 @@ mod tests {
         ] {
             let error = Environment::at(folder.path()).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
-            assert!(error.to_string().contains(&folder.path().display().to_string()), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&folder.path().display().to_string()),
+                "{error}"
+            );
             assert!(error.hint().contains("cargo xtask env"), "{error:?}");
         }
-        assert_eq!(Environment::choose(None, None, None), Err(EnvironmentError::None));
+        assert_eq!(
+            Environment::choose(None, None, None),
+            Err(EnvironmentError::None)
+        );
     }
 
     #[test]
     fn jax_40847_versions_that_mix_up_grids_are_refused() {
-        let faulty = fake(PYTHON_VERSION, &["torch-2.13.0", "jax-0.11.1", "jaxlib-0.11.1"]);
+        let faulty = fake(
+            PYTHON_VERSION,
+            &["torch-2.13.0", "jax-0.11.1", "jaxlib-0.11.1"],
+        );
         let error = Environment::at(faulty.path()).unwrap_err();
-        assert!(matches!(error, EnvironmentError::JaxVersion { .. }), "{error}");
+        assert!(
+            matches!(error, EnvironmentError::JaxVersion { .. }),
+            "{error}"
+        );
         assert!(error.hint().contains("cargo xtask env"));
     }
 
@@ -278,7 +319,16 @@ mod tests {
         let active = fake(PYTHON_VERSION, &["requests-2.0"]);
         let built_in = fake(PYTHON_VERSION, &COMPLETE);
         let choose = |built_in| Environment::choose(None, Some(active.path().into()), built_in);
-        assert_eq!(choose(built_in.path().to_str()).unwrap().root(), built_in.path());
-        assert!(matches!(choose(None), Err(EnvironmentError::Missing { package: "torch", .. })));
+        assert_eq!(
+            choose(built_in.path().to_str()).unwrap().root(),
+            built_in.path()
+        );
+        assert!(matches!(
+            choose(None),
+            Err(EnvironmentError::Missing {
+                package: "torch",
+                ..
+            })
+        ));
     }
 }

@@ -19,7 +19,9 @@ static RUNNING: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// Starts Python from the environment, or finds it running from there.
 pub(crate) fn start(environment: &Environment) -> Result<(), BridgeError> {
-    let mut running = RUNNING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut running = RUNNING
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(root) = running.as_ref() {
         return if root == environment.root() {
             Ok(())
@@ -54,17 +56,11 @@ fn initialise(environment: &Environment) -> Result<(), BridgeError> {
         config.parse_argv = 0;
         // Kernels are read from verified bytes; nothing of theirs may be cached as bytecode.
         config.write_bytecode = 0;
-        let mut status = ffi::PyConfig_SetBytesString(
-            config,
-            &raw mut config.executable,
-            python.as_ptr(),
-        );
+        let mut status =
+            ffi::PyConfig_SetBytesString(config, &raw mut config.executable, python.as_ptr());
         if ffi::PyStatus_Exception(status) == 0 {
-            status = ffi::PyConfig_SetBytesString(
-                config,
-                &raw mut config.program_name,
-                python.as_ptr(),
-            );
+            status =
+                ffi::PyConfig_SetBytesString(config, &raw mut config.program_name, python.as_ptr());
         }
         if ffi::PyStatus_Exception(status) == 0 {
             status = ffi::Py_InitializeFromConfig(config);
@@ -86,7 +82,9 @@ fn message_of(status: &ffi::PyStatus) -> String {
         return format!("exit code {}", status.exitcode);
     }
     // SAFETY: a message that is not null is a static C string of the interpreter.
-    unsafe { CStr::from_ptr(status.err_msg) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(status.err_msg) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Raises KeyboardInterrupt in the Python code of another thread, at its next instruction.

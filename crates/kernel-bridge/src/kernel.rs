@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict};
 use sha2::{Digest, Sha256};
 
 use crate::Inner;
-use crate::call::{LayerClass, Op};
+use crate::call::{self, LayerClass, Op};
 use crate::error::{BridgeError, Site};
 use crate::python;
 
@@ -24,7 +24,10 @@ pub struct LoadedKernel {
 
 impl std::fmt::Debug for LoadedKernel {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("LoadedKernel").field(&self.name).finish()
+        formatter
+            .debug_tuple("LoadedKernel")
+            .field(&self.name)
+            .finish()
     }
 }
 
@@ -60,8 +63,14 @@ impl LoadedKernel {
                 }
             };
             let callable = find().map_err(|error| self.symbol_error(py, name, &error))?;
-            Op::new(py, Arc::clone(&self.inner), Arc::clone(&self.name), name, callable)
-                .map_err(|error| self.symbol_error(py, name, &error))
+            Op::new(
+                py,
+                Arc::clone(&self.inner),
+                Arc::clone(&self.name),
+                name,
+                callable,
+            )
+            .map_err(|error| self.symbol_error(py, name, &error))
         })
     }
 
@@ -73,17 +82,21 @@ impl LoadedKernel {
         Python::attach(|py| {
             let find = || -> PyResult<(Py<PyAny>, Vec<String>)> {
                 let layers = self.inner.modules.layers.bind(py);
-                let class = layers.getattr("find")?.call1((self.module.bind(py), name))?;
-                let parameters = layers.getattr("parameters")?.call1((&class,))?.extract()?;
-                Ok((class.unbind(), parameters))
+                let class = layers
+                    .getattr("find")?
+                    .call1((self.module.bind(py), name))?;
+                let forward = class.getattr("forward")?;
+                // The first one is `self`.
+                let parameters = call::parameters(&forward)?.into_iter().skip(1).collect();
+                Ok((forward.unbind(), parameters))
             };
-            let (class, parameters) =
+            let (forward, parameters) =
                 find().map_err(|error| self.symbol_error(py, name, &error))?;
             Ok(LayerClass::new(
                 Arc::clone(&self.inner),
                 Arc::clone(&self.name),
                 name,
-                class,
+                forward,
                 parameters,
             ))
         })
@@ -115,7 +128,10 @@ fn load_tree(
     let mut modules = Vec::new();
     for dependency in kernel.dependencies() {
         let module = load_tree(py, inner, dependency, loaded)?;
-        let repository = dependency.repository().map(ToString::to_string).unwrap_or_default();
+        let repository = dependency
+            .repository()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         modules.push((repository, module));
     }
     let run = || -> PyResult<Py<PyAny>> {
@@ -130,14 +146,21 @@ fn load_tree(
         let path = kernel.path().display().to_string();
         let host = inner.modules.host.bind(py);
         let load = inner.modules.loader.bind(py).getattr("load")?;
-        Ok(load.call1((&name, files, path, dependencies, host))?.unbind())
+        let metadata = kernel.metadata();
+        let title = metadata.name.to_string();
+        Ok(load
+            .call1((&name, &metadata.id, title, files, path, dependencies, host))?
+            .unbind())
     };
     let module = run().map_err(|error| {
         if error.is_instance_of::<PyKeyboardInterrupt>(py) {
             return BridgeError::Interrupted;
         }
         BridgeError::Load {
-            site: Site { kernel: describe(kernel), ..Site::default() },
+            site: Site {
+                kernel: describe(kernel),
+                ..Site::default()
+            },
             exception: python::exception(py, &error),
         }
     })?;
@@ -153,7 +176,11 @@ fn module_name(kernel: &VerifiedKernel) -> String {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    add(kernel.repository().map(ToString::to_string).unwrap_or_default().as_bytes());
+    add(kernel
+        .repository()
+        .map(ToString::to_string)
+        .unwrap_or_default()
+        .as_bytes());
     add(kernel.metadata().id.as_bytes());
     for (name, bytes) in kernel.files() {
         add(name.as_bytes());

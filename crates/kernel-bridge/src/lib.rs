@@ -25,10 +25,11 @@ mod tensor;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kernel_registry::VerifiedKernel;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use tch::Tensor;
 
 pub use call::{Arg, Attributes, BoundLayer, LayerClass, Op};
@@ -63,12 +64,18 @@ pub struct BridgeOptions {
 /// One compile of a kernel's function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compile {
+    /// Our name of the kernel's module.
+    pub module: String,
     /// The op, as the kernel registered it.
     pub op: String,
     /// Types and shapes of the tensors, such as `float32[8, 128]`.
     pub shapes: Vec<String>,
-    /// Seconds of tracing (XLA's own time is not in it).
+    /// Static arguments, such as `causal=True`.
+    pub statics: Vec<String>,
+    /// Seconds of tracing in JAX.
     pub trace_seconds: f64,
+    /// Seconds of compiling in XLA.
+    pub compile_seconds: f64,
     /// Whether a Pallas body runs in interpret mode, which says nothing about speed.
     pub interpreted: bool,
 }
@@ -126,16 +133,25 @@ impl Bridge {
             return Err(missing("torch_tpu").into());
         }
         interpreter::start(environment)?;
-        let modules =
-            Python::attach(|py| HostModules::install(py, options.tpu, use_torch_tpu))?;
-        let bridge = Self {
-            inner: Arc::new(Inner {
-                modules,
-                environment: environment.clone(),
-                busy: AtomicU64::new(0),
-            }),
-        };
-        Ok(BRIDGE.get_or_init(|| bridge).clone())
+        // One thread makes the Python side; whoever waits for it does so without the interpreter's
+        // lock, which that thread needs.
+        static STARTING: Mutex<()> = Mutex::new(());
+        Python::attach(|py| {
+            let _starting = STARTING
+                .lock_py_attached(py)
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(bridge) = BRIDGE.get() {
+                return Ok(bridge.clone());
+            }
+            let bridge = Self {
+                inner: Arc::new(Inner {
+                    modules: HostModules::install(py, options.tpu, use_torch_tpu)?,
+                    environment: environment.clone(),
+                    busy: AtomicU64::new(0),
+                }),
+            };
+            Ok(BRIDGE.get_or_init(|| bridge).clone())
+        })
     }
 
     /// Loads a kernel and, before it, the kernels that it depends on. A kernel that is loaded
@@ -155,16 +171,19 @@ impl Bridge {
         Python::attach(|py| {
             let read = || -> PyResult<Vec<Compile>> {
                 let list = self.inner.modules.ops.bind(py).getattr("compiles")?;
-                let entries: Vec<(String, Vec<String>, f64, bool)> = list.extract()?;
-                Ok(entries
-                    .into_iter()
-                    .map(|(op, shapes, trace_seconds, interpreted)| Compile {
+                type Entry = (String, String, Vec<String>, Vec<String>, f64, f64, bool);
+                let entries: Vec<Entry> = list.extract()?;
+                let compile =
+                    |(module, op, shapes, statics, traced, built, interpreted): Entry| Compile {
+                        module,
                         op,
                         shapes,
-                        trace_seconds,
+                        statics,
+                        trace_seconds: traced,
+                        compile_seconds: built,
                         interpreted,
-                    })
-                    .collect())
+                    };
+                Ok(entries.into_iter().map(compile).collect())
             };
             read().map_err(|error| BridgeError::Host(python::exception(py, &error)))
         })
@@ -205,10 +224,11 @@ impl Bridge {
 
     /// Versions of what takes part, for reports.
     pub fn versions(&self) -> BTreeMap<String, String> {
-        let mut versions: BTreeMap<String, String> = ["torch", "jax", "jaxlib", "torch_tpu", "libtpu"]
-            .into_iter()
-            .filter_map(|name| Some((name.to_owned(), self.inner.environment.installed(name)?)))
-            .collect();
+        let mut versions: BTreeMap<String, String> =
+            ["torch", "jax", "jaxlib", "torch_tpu", "libtpu"]
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), self.inner.environment.installed(name)?)))
+                .collect();
         let python = Python::attach(|py| {
             let version = py.version_info();
             format!("{}.{}.{}", version.major, version.minor, version.patch)

@@ -8,11 +8,13 @@ use pyo3::types::PyDict;
 use crate::error::{BridgeError, PythonException};
 
 /// Modules in the order in which they import each other.
-const MODULES: [(&str, &str); 6] = [
+const MODULES: [(&str, &str); 8] = [
+    ("errors", include_str!("../python/errors.py")),
     ("exchange", include_str!("../python/exchange.py")),
     ("interpret", include_str!("../python/interpret.py")),
     ("signature", include_str!("../python/signature.py")),
     ("ops", include_str!("../python/ops.py")),
+    ("facade", include_str!("../python/facade.py")),
     ("loader", include_str!("../python/loader.py")),
     ("layers", include_str!("../python/layers.py")),
 ];
@@ -23,6 +25,7 @@ pub(crate) struct HostModules {
     pub(crate) loader: Py<PyAny>,
     pub(crate) layers: Py<PyAny>,
     pub(crate) ops: Py<PyAny>,
+    pub(crate) errors: Py<PyAny>,
     /// The `Host` that payloads get their decorators from.
     pub(crate) host: Py<PyAny>,
 }
@@ -50,10 +53,14 @@ impl HostModules {
             let modules = bootstrap.getattr("install")?.call1((sources,))?;
             let module = |name: &str| modules.get_item(name);
             Ok(Self {
-                host: module("ops")?.getattr("Host")?.call1((use_torch_tpu,))?.unbind(),
+                host: module("ops")?
+                    .getattr("Host")?
+                    .call1((use_torch_tpu,))?
+                    .unbind(),
                 loader: module("loader")?.unbind(),
                 layers: module("layers")?.unbind(),
                 ops: module("ops")?.unbind(),
+                errors: module("errors")?.unbind(),
             })
         };
         build().map_err(|error| BridgeError::Host(exception(py, &error)))
@@ -69,10 +76,18 @@ pub(crate) fn exception(py: Python<'_>, error: &PyErr) -> PythonException {
     let message = error.value(py).to_string();
     let traceback = py
         .import("traceback")
-        .and_then(|module| module.getattr("format_exception")?.call1((error.value(py),)))
+        .and_then(|module| {
+            module
+                .getattr("format_exception")?
+                .call1((error.value(py),))
+        })
         .and_then(|lines| lines.extract::<Vec<String>>())
         .map_or_else(|_| message.clone(), |lines| lines.concat());
-    PythonException { class, message: brief(&message), traceback }
+    PythonException {
+        class,
+        message: brief(&message),
+        traceback,
+    }
 }
 
 /// XLA's messages go on for pages; the first paragraph says what is wrong.
@@ -92,7 +107,10 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_to_one_readable_line() {
-        assert_eq!(brief("\nRESOURCE_EXHAUSTED: too\n  much\n\nHLO dump"), "RESOURCE_EXHAUSTED: too much");
+        assert_eq!(
+            brief("\nRESOURCE_EXHAUSTED: too\n  much\n\nHLO dump"),
+            "RESOURCE_EXHAUSTED: too much"
+        );
         assert!(brief(&"é".repeat(1_000)).ends_with("é ..."));
     }
 }

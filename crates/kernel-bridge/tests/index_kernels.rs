@@ -18,8 +18,10 @@ fn random(shape: &[i64], kind: Kind) -> Tensor {
 fn close(result: &Tensor, reference: &Tensor, kind: Kind, what: &str) {
     let tolerance = if kind == Kind::Float { 2e-5 } else { 3e-2 };
     assert_eq!(result.kind(), kind, "{what}");
-    let difference =
-        (result.to_kind(Kind::Double) - reference.to_kind(Kind::Double)).abs().max().double_value(&[]);
+    let difference = (result.to_kind(Kind::Double) - reference.to_kind(Kind::Double))
+        .abs()
+        .max()
+        .double_value(&[]);
     assert!(difference < tolerance, "{what}: off by {difference}");
 }
 
@@ -38,14 +40,30 @@ fn attention_agrees_with_sdpa_on_ragged_lengths() {
                 let result = op
                     .call(
                         &[Arg::Tensor(&q), Arg::Tensor(&k), Arg::Tensor(&v)],
-                        &[("scale", Arg::Float(0.125)), ("causal", Arg::Bool(true)), ("window", Arg::None)],
+                        &[
+                            ("scale", Arg::Float(0.125)),
+                            ("causal", Arg::Bool(true)),
+                            ("window", Arg::None),
+                        ],
                     )
                     .unwrap();
                 let [q, k, v] = [&q, &k, &v].map(|t| t.to_kind(Kind::Float));
                 let reference = Tensor::scaled_dot_product_attention(
-                    &q, &k, &v, None::<&Tensor>, 0.0, true, 0.125, true,
+                    &q,
+                    &k,
+                    &v,
+                    None::<&Tensor>,
+                    0.0,
+                    true,
+                    0.125,
+                    true,
                 );
-                close(&result[0], &reference, kind, &format!("{} length {length} {kind:?}", kernel.name()));
+                close(
+                    &result[0],
+                    &reference,
+                    kind,
+                    &format!("{} length {length} {kind:?}", kernel.name()),
+                );
             }
         }
     }
@@ -64,13 +82,21 @@ fn decode_attention_reads_only_what_is_filled() {
         let filled = [1_i64, 33, 129];
         for (row, length) in filled.iter().enumerate() {
             for cache in [&mut k, &mut v] {
-                let _ = cache.get(row as i64).narrow(1, *length, 160 - length).fill_(f64::NAN);
+                let _ = cache
+                    .get(row as i64)
+                    .narrow(1, *length, 160 - length)
+                    .fill_(f64::NAN);
             }
         }
         let lengths = Tensor::from_slice(&filled.map(|length| length as i32));
         let result = op
             .call(
-                &[Arg::Tensor(&q), Arg::Tensor(&k), Arg::Tensor(&v), Arg::Tensor(&lengths)],
+                &[
+                    Arg::Tensor(&q),
+                    Arg::Tensor(&k),
+                    Arg::Tensor(&v),
+                    Arg::Tensor(&lengths),
+                ],
                 &[("scale", Arg::Float(0.125)), ("window", Arg::None)],
             )
             .unwrap();
@@ -87,7 +113,12 @@ fn decode_attention_reads_only_what_is_filled() {
                 0.125,
                 true,
             );
-            close(&part(&result[0]), &reference, Kind::Float, &format!("{} row {row}", kernel.name()));
+            close(
+                &part(&result[0]),
+                &reference,
+                Kind::Float,
+                &format!("{} row {row}", kernel.name()),
+            );
         }
     }
 }
@@ -98,12 +129,21 @@ fn layers_agree_with_the_formula_of_transformers() {
     for kind in [Kind::Float, Kind::BFloat16] {
         let (x, weight) = (random(&[1, 7, 576], kind), random(&[576], kind));
         for kernel in kernels("rms-norm") {
-            let attributes = Attributes::new().tensor("weight", &weight).float("variance_epsilon", 1e-5);
+            let attributes = Attributes::new()
+                .tensor("weight", &weight)
+                .float("variance_epsilon", 1e-5);
             let layer = kernel.layer("RMSNorm").unwrap().bind(&attributes).unwrap();
             let wide = x.to_kind(Kind::Float);
-            let mean = wide.square().mean_dim([-1_i64].as_slice(), true, Kind::Float);
+            let mean = wide
+                .square()
+                .mean_dim([-1_i64].as_slice(), true, Kind::Float);
             let reference = (&wide * (mean + 1e-5).rsqrt()).to_kind(kind) * &weight;
-            close(&layer.forward(&[Arg::Tensor(&x)]).unwrap()[0], &reference, kind, kernel.name());
+            close(
+                &layer.forward(&[Arg::Tensor(&x)]).unwrap()[0],
+                &reference,
+                kind,
+                kernel.name(),
+            );
         }
         let linear = |out, inner| random(&[out, inner], kind) * 0.05;
         let (gate, up, down) = (linear(96, 576), linear(96, 576), linear(576, 96));
@@ -114,11 +154,20 @@ fn layers_agree_with_the_formula_of_transformers() {
                 .child("up_proj", weight(&up))
                 .child("down_proj", weight(&down))
                 .activation("act_fn", "silu");
-            let layer = kernel.layer("SwiGLUMLP").unwrap().bind(&attributes).unwrap();
+            let layer = kernel
+                .layer("SwiGLUMLP")
+                .unwrap()
+                .bind(&attributes)
+                .unwrap();
             let [x32, g, u, d] = [&x, &gate, &up, &down].map(|t| t.to_kind(Kind::Float));
             let inner = x32.linear(&g, None::<&Tensor>).silu() * x32.linear(&u, None::<&Tensor>);
             let reference = inner.linear(&d, None::<&Tensor>);
-            close(&layer.forward(&[Arg::Tensor(&x)]).unwrap()[0], &reference, kind, kernel.name());
+            close(
+                &layer.forward(&[Arg::Tensor(&x)]).unwrap()[0],
+                &reference,
+                kind,
+                kernel.name(),
+            );
         }
     }
 }

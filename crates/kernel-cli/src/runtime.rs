@@ -118,7 +118,7 @@ impl Runtime {
     pub(crate) fn open() -> Result<Self, RuntimeError> {
         let path = find(
             std::env::var_os(VARIABLE).as_deref(),
-            std::env::current_exe().ok(),
+            std::env::current_exe().ok().as_deref(),
         )?;
         let unopenable = |error: libloading::Error| RuntimeError::Unopenable {
             path: path.clone(),
@@ -223,11 +223,11 @@ unsafe extern "C" fn receive(user: *mut c_void, bytes: *const u8, length: usize)
     }
 }
 
-fn find(variable: Option<&OsStr>, program: Option<PathBuf>) -> Result<PathBuf, RuntimeError> {
+fn find(variable: Option<&OsStr>, program: Option<&Path>) -> Result<PathBuf, RuntimeError> {
     let mut looked_at = Vec::new();
     if let Some(path) = variable.filter(|value| !value.is_empty()) {
         looked_at.push(PathBuf::from(path));
-    } else if let Some(folder) = program.as_deref().and_then(Path::parent) {
+    } else if let Some(folder) = program.and_then(Path::parent) {
         looked_at.push(folder.join(FILE));
         looked_at.push(folder.join("../lib").join(FILE));
     }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_names_the_places_and_the_command() {
-        let error = find(None, Some("/opt/none/bin/kernel-cli".into())).unwrap_err();
+        let error = find(None, Some(Path::new("/opt/none/bin/kernel-cli"))).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_variable_goes_before_the_place_of_the_program() {
-        let error = find(Some(OsStr::new("/x/y.so")), Some("/bin/sh".into())).unwrap_err();
+        let error = find(Some(OsStr::new("/x/y.so")), Some(Path::new("/bin/sh"))).unwrap_err();
         assert!(
             matches!(error, RuntimeError::Missing { looked_at } if looked_at == [PathBuf::from("/x/y.so")])
         );

@@ -133,6 +133,7 @@ impl Shared {
             lockfile: None,
             trust: self.trust.clone(),
             require_signed: self.require_signed,
+            vendor: self.vendor.clone(),
         }
     }
 

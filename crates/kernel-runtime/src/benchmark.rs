@@ -47,28 +47,50 @@ pub fn run(request: &BenchmarkRequest, events: &Events) -> Result<Comparison, Ru
             let op = OpKind::by_name(op)?;
             let shapes = match shapes.as_slice() {
                 [] => vec![OpShape::new(op, &std::collections::BTreeMap::new())?],
-                given => given.iter().map(|sizes| OpShape::new(op, sizes)).collect::<Result<_, _>>()?,
+                given => given
+                    .iter()
+                    .map(|sizes| OpShape::new(op, sizes))
+                    .collect::<Result<_, _>>()?,
             };
             ops(request, op, &shapes, events)
         }
         Workload::OpOfModel { op, model } => {
             let op = OpKind::by_name(op)?;
             let config = ModelConfig::from_directory(model)?;
-            ops(request, op, &OpShape::of_model(op, &config, MODEL_TOKENS)?, events)
+            ops(
+                request,
+                op,
+                &OpShape::of_model(op, &config, MODEL_TOKENS)?,
+                events,
+            )
         }
-        Workload::Model { model, prompt_tokens, new_tokens } => {
-            models(request, model, *prompt_tokens, *new_tokens, events)
-        }
+        Workload::Model {
+            model,
+            prompt_tokens,
+            new_tokens,
+        } => models(request, model, *prompt_tokens, *new_tokens, events),
     }
 }
 
 fn check(request: &BenchmarkRequest) -> Result<(), RuntimeError> {
-    let refuse = |option, problem: String| Err(RuntimeError::Option { option, problem, hint: None });
+    let refuse = |option, problem: String| {
+        Err(RuntimeError::Option {
+            option,
+            problem,
+            hint: None,
+        })
+    };
     if !(request.confidence > 0.0 && request.confidence < 1.0) {
-        return refuse("--confidence", format!("{} is not between 0 and 1", request.confidence));
+        return refuse(
+            "--confidence",
+            format!("{} is not between 0 and 1", request.confidence),
+        );
     }
     if !(request.budget_s > 0.0 && request.budget_s <= 86_400.0) {
-        return refuse("--budget", format!("{} s is not between 0 s and a day", request.budget_s));
+        return refuse(
+            "--budget",
+            format!("{} s is not between 0 s and a day", request.budget_s),
+        );
     }
     Ok(())
 }
@@ -84,14 +106,24 @@ fn budget(request: &BenchmarkRequest) -> Budget {
 /// One side of a comparison of ops.
 enum Arm {
     Default,
-    Kernel { reference: KernelRef, op: OpName, symbol: Option<String>, loaded: LoadedKernel },
+    Kernel {
+        reference: KernelRef,
+        op: OpName,
+        symbol: Option<String>,
+        loaded: LoadedKernel,
+    },
 }
 
 impl Arm {
     fn subject(&self, kind: OpKind, case: &OpCase) -> Result<Subject, RuntimeError> {
         Ok(match self {
             Self::Default => Subject::default_of(kind),
-            Self::Kernel { reference, op, symbol, loaded } => {
+            Self::Kernel {
+                reference,
+                op,
+                symbol,
+                loaded,
+            } => {
                 let kernel = SingleKernel::new(loaded, reference, *op, symbol.as_deref());
                 Subject::of_kernel(kind, &kernel, case)?
             }
@@ -115,13 +147,13 @@ fn arm(
     if name == DEFAULT {
         return Ok((Arm::Default, record));
     }
-    let reference: KernelRef = name.parse().map_err(|error: kernel_spec::Error| {
-        RuntimeError::Option {
-            option: "A or B",
-            problem: error.to_string(),
-            hint: Some("give a kernel reference, or `default`".to_owned()),
-        }
-    })?;
+    let reference: KernelRef =
+        name.parse()
+            .map_err(|error: kernel_spec::Error| RuntimeError::Option {
+                option: "A or B",
+                problem: error.to_string(),
+                hint: Some("give a kernel reference, or `default`".to_owned()),
+            })?;
     events.progress(&format!("loading {name}"), 0, 0);
     let registry = session::registry(&request.registry, events)?;
     let (resolved, verified) = obtain(&registry, &reference, DeviceType::Cpu, request.interpret)?;
@@ -129,7 +161,10 @@ fn arm(
     record.commit = resolved.commit.as_ref().map(ToString::to_string);
     record.execution = format!("kernel build {}", resolved.variant);
     let index = registry.index()?;
-    let entry = kind.ops().iter().find_map(|op| Some((*op, index.op_entry(&reference, *op)?)));
+    let entry = kind
+        .ops()
+        .iter()
+        .find_map(|op| Some((*op, index.op_entry(&reference, *op)?)));
     let (op, symbol) = match entry {
         Some((op, entry)) => (op, Some(entry.symbol.clone())),
         None => {
@@ -143,7 +178,15 @@ fn arm(
         }
     };
     let loaded = session::bridge(Device::Cpu)?.load(&verified)?;
-    Ok((Arm::Kernel { reference, op, symbol, loaded }, record))
+    Ok((
+        Arm::Kernel {
+            reference,
+            op,
+            symbol,
+            loaded,
+        },
+        record,
+    ))
 }
 
 fn ops(
@@ -152,7 +195,10 @@ fn ops(
     shapes: &[OpShape],
     events: &Events,
 ) -> Result<Comparison, RuntimeError> {
-    let dtype = request.dtype.as_deref().map_or(Ok(Dtype::Float32), Dtype::by_name)?;
+    let dtype = request
+        .dtype
+        .as_deref()
+        .map_or(Ok(Dtype::Float32), Dtype::by_name)?;
     let (a, a_record) = arm(&request.a, kind, request, events)?;
     let (b, b_record) = arm(&request.b, kind, request, events)?;
     let _guard = tch::no_grad_guard();
@@ -162,7 +208,15 @@ fn ops(
         if interrupted().load(Ordering::Relaxed) {
             break;
         }
-        rows.push(op_row(request, kind, shape, dtype.kind(), (&a, &b), confidence, events)?);
+        rows.push(op_row(
+            request,
+            kind,
+            shape,
+            dtype.kind(),
+            (&a, &b),
+            confidence,
+            events,
+        )?);
     }
     finish(request, a_record, b_record, rows)
 }
@@ -190,7 +244,9 @@ fn op_row(
         let started = Instant::now();
         let got = case.run(&of_b)?;
         first_calls.get_or_insert((time_a, started.elapsed()));
-        let (Some(expected), Some(got)) = (expected, got) else { continue };
+        let (Some(expected), Some(got)) = (expected, got) else {
+            continue;
+        };
         for (expected, got) in expected.iter().zip(&got) {
             comparisons.push(Correctness::compare(expected, got)?);
         }
@@ -208,9 +264,22 @@ fn op_row(
     let (of_a, of_b) = (a.subject(kind, &case)?, b.subject(kind, &case)?);
     let mut run_a = || case.run(&of_a).map(drop);
     let mut run_b = || case.run(&of_b).map(drop);
-    let (measurement, compiles) =
-        watched(&workload, request, first_calls, events, &mut run_a, &mut run_b)?;
-    Ok(Row::timed(workload, correctness, measurement, compiles, confidence, request.seed))
+    let (measurement, compiles) = watched(
+        &workload,
+        request,
+        first_calls,
+        events,
+        &mut run_a,
+        &mut run_b,
+    )?;
+    Ok(Row::timed(
+        workload,
+        correctness,
+        measurement,
+        compiles,
+        confidence,
+        request.seed,
+    ))
 }
 
 /// Measures with progress, and counts the compiles that fall into the timed span.
@@ -248,14 +317,21 @@ where
 }
 
 fn compile_count() -> Result<usize, RuntimeError> {
-    Ok(session::running_bridge().map(kernel_bridge::Bridge::compile_count).transpose()?.unwrap_or(0))
+    Ok(session::running_bridge()
+        .map(kernel_bridge::Bridge::compile_count)
+        .transpose()?
+        .unwrap_or(0))
 }
 
 fn interpreted_compiles() -> Result<usize, RuntimeError> {
     let Some(bridge) = session::running_bridge() else {
         return Ok(0);
     };
-    Ok(bridge.compiles()?.iter().filter(|compile| compile.interpreted).count())
+    Ok(bridge
+        .compiles()?
+        .iter()
+        .filter(|compile| compile.interpreted)
+        .count())
 }
 
 fn finish(
@@ -266,10 +342,19 @@ fn finish(
 ) -> Result<Comparison, RuntimeError> {
     let versions = match session::running_bridge() {
         Some(bridge) => bridge.versions(),
-        None => std::iter::once(("torch".to_owned(), kernel_bridge::TORCH_VERSION.to_owned())).collect(),
+        None => {
+            std::iter::once(("torch".to_owned(), kernel_bridge::TORCH_VERSION.to_owned())).collect()
+        }
     };
     let machine = MachineRecord::read("cpu", versions);
-    Ok(Comparison::new(a, b, rows, machine, request.confidence, request.seed))
+    Ok(Comparison::new(
+        a,
+        b,
+        rows,
+        machine,
+        request.confidence,
+        request.seed,
+    ))
 }
 
 /// A model under measurement: its kernels, and a cache of its own.
@@ -289,7 +374,14 @@ impl Subjected {
         let limit = prompt + new_tokens.max(1) as i64;
         let cache = model.new_cache(1, limit)?;
         let ids = Tensor::f_from_slice(ids)?.f_unsqueeze(0)?;
-        Ok(Self { model, cache, ids, prompt, column: prompt, limit })
+        Ok(Self {
+            model,
+            cache,
+            ids,
+            prompt,
+            column: prompt,
+            limit,
+        })
     }
 
     /// The logits after the prompt, [1, V].
@@ -301,7 +393,9 @@ impl Subjected {
     /// The logits of one step, [1, V]. Steps go through the free columns again and again, so that
     /// each reads a cache that is filled.
     fn decode(&mut self, id: i64) -> Result<Tensor, RuntimeError> {
-        let hidden = self.model.decode(&[id], &[self.column], &mut self.cache, None)?;
+        let hidden = self
+            .model
+            .decode(&[id], &[self.column], &mut self.cache, None)?;
         self.column += 1;
         if self.column == self.limit {
             self.column = self.prompt;
@@ -329,7 +423,9 @@ fn models(
         });
     }
     // Any ids do: the time of a dense model does not depend on them.
-    let ids: Vec<i64> = (0..prompt_tokens as i64).map(|n| (n * 7919 + 13) % config.vocab_size).collect();
+    let ids: Vec<i64> = (0..prompt_tokens as i64)
+        .map(|n| (n * 7919 + 13) % config.vocab_size)
+        .collect();
     let mut a = model_arm(&request.a, request, directory, events)?;
     let mut b = model_arm(&request.b, request, directory, events)?;
     let mut first = Subjected::new(a.0.model, &ids, new_tokens)?;
@@ -342,13 +438,25 @@ fn models(
     let mut rows = Vec::new();
     let phases: [(String, bool); 2] = [
         (format!("prefill, {prompt_tokens} tokens"), true),
-        (format!("decode, 1 token after {prompt_tokens} to {}", prompt_tokens + new_tokens), false),
+        (
+            format!(
+                "decode, 1 token after {prompt_tokens} to {}",
+                prompt_tokens + new_tokens
+            ),
+            false,
+        ),
     ];
     for (workload, prefill) in phases {
         if interrupted().load(Ordering::Relaxed) {
             break;
         }
-        let call = |arm: &mut Subjected| if prefill { arm.prefill() } else { arm.decode(1) };
+        let call = |arm: &mut Subjected| {
+            if prefill {
+                arm.prefill()
+            } else {
+                arm.decode(1)
+            }
+        };
         events.progress(&format!("checking {workload}"), 0, 0);
         let started = Instant::now();
         let expected = call(&mut first)?;
@@ -368,9 +476,22 @@ fn models(
         }
         let mut run_a = || call(&mut first).map(drop);
         let mut run_b = || call(&mut second).map(drop);
-        let (measurement, compiles) =
-            watched(&workload, request, first_calls, events, &mut run_a, &mut run_b)?;
-        rows.push(Row::timed(workload, correctness, measurement, compiles, confidence, request.seed));
+        let (measurement, compiles) = watched(
+            &workload,
+            request,
+            first_calls,
+            events,
+            &mut run_a,
+            &mut run_b,
+        )?;
+        rows.push(Row::timed(
+            workload,
+            correctness,
+            measurement,
+            compiles,
+            confidence,
+            request.seed,
+        ));
     }
     finish(request, a.1, b.1, rows)
 }
@@ -395,8 +516,14 @@ fn model_arm(
     events: &Events,
 ) -> Result<(Loaded, ArmRecord), RuntimeError> {
     let kernels = match name {
-        DEFAULT => KernelChoice { off: true, ..KernelChoice::default() },
-        CONFIG => KernelChoice { interpret: request.interpret, ..KernelChoice::default() },
+        DEFAULT => KernelChoice {
+            off: true,
+            ..KernelChoice::default()
+        },
+        CONFIG => KernelChoice {
+            interpret: request.interpret,
+            ..KernelChoice::default()
+        },
         other => {
             return Err(RuntimeError::Option {
                 option: "A or B",
@@ -426,7 +553,11 @@ fn model_arm(
         .map(|entry| entry.op.as_str())
         .collect();
     if name == CONFIG {
-        let used = if used.is_empty() { "none".to_owned() } else { used.join(", ") };
+        let used = if used.is_empty() {
+            "none".to_owned()
+        } else {
+            used.join(", ")
+        };
         events.info(format!("arm `config` runs kernels for: {used}"));
     }
     let record = ArmRecord {

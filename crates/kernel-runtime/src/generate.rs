@@ -22,10 +22,10 @@ use kernel_spec::protocol::{
 };
 use serde_json::Value;
 
+use crate::Events;
 use crate::failure::RuntimeError;
 use crate::interface::interrupted;
 use crate::session::{self, TpuTransfer};
-use crate::Events;
 
 /// Runs the request; text goes out as it is made.
 ///
@@ -36,7 +36,10 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
     if request.tp_size != 1 {
         return Err(RuntimeError::Option {
             option: "--tp",
-            problem: format!("{} ranks were asked for; models run on one rank", request.tp_size),
+            problem: format!(
+                "{} ranks were asked for; models run on one rank",
+                request.tp_size
+            ),
             hint: Some("leave `--tp` out".to_owned()),
         });
     }
@@ -44,13 +47,16 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
     let started = Instant::now();
     let device: DeviceRequest = request.device.parse()?;
     let placement = Placement::detect(device)?;
-    let loaded = load(&Wanted {
-        model: &request.model,
-        dtype: request.dtype.as_deref(),
-        device: placement.device,
-        kernels: &request.kernels,
-        registry: &request.registry,
-    }, events)?;
+    let loaded = load(
+        &Wanted {
+            model: &request.model,
+            dtype: request.dtype.as_deref(),
+            device: placement.device,
+            kernels: &request.kernels,
+            registry: &request.registry,
+        },
+        events,
+    )?;
     let Loaded { mut model, report } = loaded;
     let tokenizer = Tokenizer::from_directory(&request.model)?;
     let generation_config = GenerationConfig::from_directory(&request.model)?;
@@ -74,10 +80,13 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
         generation_config: Some(&generation_config),
         cancel: Some(interrupted()),
     };
-    let compiled_before = trace_time()?;
+    let compiled_before = compile_time()?;
     let generation = model.generate(&prompts, &options, surroundings, &mut |event| {
         if let Generated::Text { row, text } = event {
-            events.send(&Event::Text { row, text: text.to_owned() });
+            events.send(&Event::Text {
+                row,
+                text: text.to_owned(),
+            });
         }
         ControlFlow::Continue(())
     })?;
@@ -87,7 +96,7 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
     if let (Some(path), Some(logits)) = (&request.dump_logits, &generation.logits) {
         logits.write(path)?;
     }
-    let compile = trace_time()?.saturating_sub(compiled_before);
+    let compile = compile_time()?.saturating_sub(compiled_before);
     response(&generation, &model, &report, load, compile)
 }
 
@@ -108,7 +117,10 @@ fn response(
         texts: rows.iter().map(|row| row.text.clone()).collect(),
         prompt_tokens: rows.iter().map(|row| row.prompt_tokens).collect(),
         tokens: rows.iter().map(|row| row.tokens.clone()).collect(),
-        finish: rows.iter().map(|row| row.finish.name().to_owned()).collect(),
+        finish: rows
+            .iter()
+            .map(|row| row.finish.name().to_owned())
+            .collect(),
         device: model.device().to_string(),
         dtype: model.dtype().name().to_owned(),
         kernels: report.entries.clone(),
@@ -127,12 +139,16 @@ fn response(
     })
 }
 
-/// Time that kernels have spent in tracing so far.
-fn trace_time() -> Result<Duration, RuntimeError> {
+/// Time that kernels have spent in compiles so far.
+fn compile_time() -> Result<Duration, RuntimeError> {
     let Some(bridge) = session::running_bridge() else {
         return Ok(Duration::ZERO);
     };
-    let seconds: f64 = bridge.compiles()?.iter().map(|compile| compile.trace_seconds).sum();
+    let compiles = bridge.compiles()?;
+    let seconds: f64 = compiles
+        .iter()
+        .map(|compile| compile.trace_seconds + compile.compile_seconds)
+        .sum();
     Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
@@ -176,7 +192,9 @@ pub(crate) fn load(wanted: &Wanted<'_>, events: &Events) -> Result<Loaded, Runti
     let options = kernelize_options(wanted.kernels)?;
     let transfer: Option<Arc<dyn Transfer>> = match wanted.device {
         Device::Cpu => None,
-        Device::Tpu => Some(Arc::new(TpuTransfer { bridge: session::bridge(wanted.device)? })),
+        Device::Tpu => Some(Arc::new(TpuTransfer {
+            bridge: session::bridge(wanted.device)?,
+        })),
     };
     events.progress("loading the weights", 0, 0);
     let load = LoadOptions {
@@ -213,19 +231,21 @@ fn kernel_config(wanted: &Wanted<'_>, model: &Value) -> Result<KernelConfig, Run
         let path = wanted.model.join("config.json");
         return KernelConfig::from_model_config(model).map_err(invalid(&path));
     };
-    let bytes = fs::read(path)
-        .map_err(|source| RuntimeError::Read { path: path.clone(), source })?;
+    let bytes = fs::read(path).map_err(|source| RuntimeError::Read {
+        path: path.clone(),
+        source,
+    })?;
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| RuntimeError::Option {
         option: "--kernels",
         problem: format!("`{}` is not JSON: {error}", path.display()),
         hint: Some("give a file with a `kernel_config`, or `off`".to_owned()),
     })?;
-    let config = if value.get("kernel_config").is_some() || value.get("attn_implementation").is_some()
-    {
-        KernelConfig::from_model_config(&value)
-    } else {
-        KernelConfig::from_kernel_config(&value)
-    };
+    let config =
+        if value.get("kernel_config").is_some() || value.get("attn_implementation").is_some() {
+            KernelConfig::from_model_config(&value)
+        } else {
+            KernelConfig::from_kernel_config(&value)
+        };
     config.map_err(invalid(path))
 }
 
@@ -239,13 +259,16 @@ fn kernelize_options(choice: &KernelChoice) -> Result<KernelizeOptions, RuntimeE
     }
     options.fallback = match &choice.fallback {
         None => None,
-        Some(name) => Some(name.parse().map_err(|error: kernel_spec::Error| {
-            RuntimeError::Option {
-                option: "--fallback",
-                problem: error.to_string(),
-                hint: error.hint(),
-            }
-        })?),
+        Some(name) => {
+            Some(
+                name.parse()
+                    .map_err(|error: kernel_spec::Error| RuntimeError::Option {
+                        option: "--fallback",
+                        problem: error.to_string(),
+                        hint: error.hint(),
+                    })?,
+            )
+        }
     };
     options.interpret = choice.interpret;
     Ok(options)
@@ -273,7 +296,10 @@ fn prompts(
         Prompt::Ids(rows) => rows.clone(),
         Prompt::Texts(texts) => {
             let tokenizer = tokenizer()?;
-            texts.iter().map(|text| tokenizer.encode(text, true)).collect::<Result<_, _>>()?
+            texts
+                .iter()
+                .map(|text| tokenizer.encode(text, true))
+                .collect::<Result<_, _>>()?
         }
         Prompt::Chat { user, system } => {
             let tokenizer = tokenizer()?;

@@ -7,7 +7,10 @@
 //! | `kernel_runtime_interrupt` | asks the running request to stop; callable from any thread |
 //!
 //! No panic crosses it: one is caught and becomes the last event.
-#![expect(unsafe_code, reason = "a C interface: raw bytes and a callback come from the caller")]
+#![expect(
+    unsafe_code,
+    reason = "a C interface: raw bytes and a callback come from the caller"
+)]
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,8 +24,7 @@ use crate::failure::RuntimeError;
 
 /// Receives one event: UTF-8 JSON of `length` bytes at `bytes`, valid during the call only. Calls
 /// come one at a time, from any thread, and only while `kernel_runtime_run` has not returned.
-pub type EventCallback =
-    unsafe extern "C" fn(user: *mut c_void, bytes: *const u8, length: usize);
+pub type EventCallback = unsafe extern "C" fn(user: *mut c_void, bytes: *const u8, length: usize);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -89,7 +91,10 @@ pub unsafe extern "C" fn kernel_runtime_run(
     };
     let status = answer(request, length, &events);
     // Whatever still holds the events now holds nothing.
-    receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+    receiver
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     status
 }
 
@@ -144,7 +149,10 @@ mod tests {
     unsafe extern "C" fn collect(user: *mut c_void, bytes: *const u8, length: usize) {
         // SAFETY: the test passes a live Vec and the interface passes live bytes.
         let (events, bytes) = unsafe {
-            (&mut *user.cast::<Vec<Event>>(), std::slice::from_raw_parts(bytes, length))
+            (
+                &mut *user.cast::<Vec<Event>>(),
+                std::slice::from_raw_parts(bytes, length),
+            )
         };
         events.push(serde_json::from_slice(bytes).unwrap());
     }

@@ -33,11 +33,18 @@ impl Events {
     }
 
     fn progress(&self, stage: &str, done: u64, total: u64) {
-        self.send(&Event::Progress { stage: stage.to_owned(), done, total });
+        self.send(&Event::Progress {
+            stage: stage.to_owned(),
+            done,
+            total,
+        });
     }
 
     fn note(&self, level: &str, message: String) {
-        self.send(&Event::Note { level: level.to_owned(), message });
+        self.send(&Event::Note {
+            level: level.to_owned(),
+            message,
+        });
     }
 
     fn info(&self, message: String) {

@@ -22,7 +22,10 @@ pub(crate) fn running_bridge() -> Option<&'static Bridge> {
 /// Starts Python for a device, or hands out what runs.
 pub(crate) fn bridge(device: Device) -> Result<Bridge, BridgeError> {
     let tpu = device == Device::Tpu;
-    let options = BridgeOptions { payload_host: PayloadHost::Auto, tpu };
+    let options = BridgeOptions {
+        payload_host: PayloadHost::Auto,
+        tpu,
+    };
     let bridge = Bridge::start(&Environment::discover()?, options)?;
     Ok(BRIDGE.get_or_init(|| bridge).clone())
 }
@@ -42,15 +45,24 @@ pub(crate) fn registry(
     if let Some(path) = &settings.lockfile {
         builder = builder.lockfile(path);
     }
+    if let Some(folder) = &settings.vendor {
+        builder = builder.local_kernels(kernel_registry::vendor::vendored(folder)?);
+    }
     let mut trusted = Vec::new();
     for name in &settings.trust {
-        trusted.push(name.parse().map_err(|error: kernel_spec::Error| RuntimeError::Option {
-            option: "--trust",
-            problem: error.to_string(),
-            hint: error.hint(),
-        })?);
+        trusted.push(
+            name.parse()
+                .map_err(|error: kernel_spec::Error| RuntimeError::Option {
+                    option: "--trust",
+                    problem: error.to_string(),
+                    hint: error.hint(),
+                })?,
+        );
     }
-    Ok(builder.trust(trusted).progress(registry_events(events.clone())).build()?)
+    Ok(builder
+        .trust(trusted)
+        .progress(registry_events(events.clone()))
+        .build()?)
 }
 
 /// Turns what the registry tells into events of the interface.
@@ -81,10 +93,16 @@ fn registry_events(events: Events) -> kernel_registry::EventSink {
                 events.send(&progress());
             }
             Told::Retrying { reason, delay } => {
-                events.info(format!("{reason}; trying again in {:.1} s", delay.as_secs_f64()));
+                events.info(format!(
+                    "{reason}; trying again in {:.1} s",
+                    delay.as_secs_f64()
+                ));
             }
             Told::WaitingForLock { path, waited } if waited.as_secs() >= 5 => {
-                events.info(format!("another process holds `{}`; waiting", path.display()));
+                events.info(format!(
+                    "another process holds `{}`; waiting",
+                    path.display()
+                ));
             }
             _ => {}
         }
@@ -100,10 +118,12 @@ pub(crate) struct TpuTransfer {
 
 impl kernel_model::placement::Transfer for TpuTransfer {
     fn to_device(&self, host: Tensor) -> kernel_model::Result<Tensor> {
-        self.bridge.to_device(&host, "tpu").map_err(|error| ModelError::Device {
-            device: "tpu".to_owned(),
-            problem: error.to_string(),
-            hint: "run `kernel-cli doctor`, or use `--device cpu`".to_owned(),
-        })
+        self.bridge
+            .to_device(&host, "tpu")
+            .map_err(|error| ModelError::Device {
+                device: "tpu".to_owned(),
+                problem: error.to_string(),
+                hint: "run `kernel-cli doctor`, or use `--device cpu`".to_owned(),
+            })
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::workspace::{Profile, Workspace};
+use crate::workspace::Workspace;
 use crate::{environment, model, process};
 
 const QUESTION: &str = "What is the capital of France?";
@@ -22,14 +22,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     process::run(environment.cargo().current_dir(workspace.root()).args([
         "build",
         "--quiet",
-        "--profile",
-        Profile::Release.name(),
+        "--release",
         "--package",
         "kernel-cli",
         "--package",
         "kernel-runtime",
     ]))?;
-    let cli = Cli { program: workspace.built(Profile::Release).join("kernel-cli") };
+    let cli = Cli {
+        program: workspace.built().join("kernel-cli"),
+    };
     let patched = with_kernels(&plain)?;
 
     heading("The kernels that the model's config declares, fetched and verified");
@@ -54,13 +55,23 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     println!("Both answers are the same text.");
 
     heading("A/B: the default ops (A) against the kernels (B), whole model");
-    cli.show(&["bench", "ab", "default", "config", "--model", text(&patched)?])
+    cli.show(&[
+        "bench",
+        "ab",
+        "default",
+        "config",
+        "--model",
+        text(&patched)?,
+    ])
 }
 
 /// A copy of the model directory whose config declares the kernels of the index. The weights are
 /// linked, not copied.
 pub(crate) fn with_kernels(plain: &Path) -> Result<PathBuf> {
-    let mut name = plain.file_name().context("the model directory has a name")?.to_owned();
+    let mut name = plain
+        .file_name()
+        .context("the model directory has a name")?
+        .to_owned();
     name.push("-kernels");
     let patched = plain.with_file_name(name);
     fs::create_dir_all(&patched).with_context(|| format!("cannot make {}", patched.display()))?;
@@ -113,11 +124,21 @@ impl Cli {
 
     /// Asks the question greedily and returns the text; the report goes to the terminal.
     fn answer(&self, arguments: &[&str]) -> Result<Answer> {
-        println!("$ kernel-cli generate {} --chat {QUESTION:?} --greedy", arguments.join(" "));
+        println!(
+            "$ kernel-cli generate {} --chat {QUESTION:?} --greedy",
+            arguments.join(" ")
+        );
         let output = Command::new(&self.program)
             .arg("generate")
             .args(arguments)
-            .args(["--chat", QUESTION, "--greedy", "--max-new-tokens", "32", "--json"])
+            .args([
+                "--chat",
+                QUESTION,
+                "--greedy",
+                "--max-new-tokens",
+                "32",
+                "--json",
+            ])
             .stderr(Stdio::inherit())
             .output()
             .context("cannot start kernel-cli")?;
@@ -126,7 +147,10 @@ impl Cli {
         if !output.status.success() {
             bail!("kernel-cli generate failed: {}", value["error"]["message"]);
         }
-        let text = value["text"].as_str().context("the answer has no `text`")?.to_owned();
+        let text = value["text"]
+            .as_str()
+            .context("the answer has no `text`")?
+            .to_owned();
         Ok(Answer { text })
     }
 }
@@ -136,5 +160,6 @@ fn heading(text: &str) {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))
 }

@@ -32,7 +32,9 @@ impl Environment {
     /// A command that runs Python as this project does: torch without device plug-ins, JAX on the CPU.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(self.python());
-        command.env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0").env("JAX_PLATFORMS", "cpu");
+        command
+            .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+            .env("JAX_PLATFORMS", "cpu");
         command
     }
 
@@ -63,9 +65,15 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<Environment> {
     }
     if !interpreter_runs {
         let python = find_python()?;
-        println!("Python environment: {} with {}", environment.root.display(), python.display());
+        println!(
+            "Python environment: {} with {}",
+            environment.root.display(),
+            python.display()
+        );
         let mut command = Command::new(&python);
-        command.args(["-m", "venv", "--clear"]).arg(&environment.root);
+        command
+            .args(["-m", "venv", "--clear"])
+            .arg(&environment.root);
         process::run_quietly("python -m venv", &mut command).context(
             "cannot make a virtual environment (on Debian and Ubuntu: `apt-get install python3-venv`)",
         )?;
@@ -81,7 +89,15 @@ fn install(environment: &Environment, requirements: &Path) -> Result<()> {
     // bytecode of packages that are never imported.
     let mut command = Command::new(environment.python());
     command
-        .args(["-m", "pip", "install", "--no-deps", "--no-compile", "--progress-bar", "off"])
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--no-compile",
+            "--progress-bar",
+            "off",
+        ])
         .args(["--disable-pip-version-check", "--requirement"])
         .arg(requirements);
     process::run_quietly("pip install (about 3 GB to download)", &mut command)
@@ -122,7 +138,14 @@ fn replace_link(target: &Path, link: &Path) -> Result<()> {
 /// The first Python in PATH that can carry the environment; the reasons against the others are
 /// part of the error.
 fn find_python() -> Result<PathBuf> {
-    let names = ["python3", "python3.11", "python3.12", "python3.13", "python3.14", "python"];
+    let names = [
+        "python3",
+        "python3.11",
+        "python3.12",
+        "python3.13",
+        "python3.14",
+        "python",
+    ];
     let mut reasons = Vec::new();
     for name in names {
         match examine(Path::new(name)) {
@@ -135,10 +158,16 @@ fn find_python() -> Result<PathBuf> {
         bail!(
             "no Python found in PATH; install Python {}.{} to {}.{} (on Debian and Ubuntu: `apt-get \
              install python3 python3-venv python3-dev`)",
-            OLDEST.0, OLDEST.1, NEWEST.0, NEWEST.1
+            OLDEST.0,
+            OLDEST.1,
+            NEWEST.0,
+            NEWEST.1
         );
     }
-    bail!("no Python in PATH can carry the environment:\n{}", reasons.join("\n"))
+    bail!(
+        "no Python in PATH can carry the environment:\n{}",
+        reasons.join("\n")
+    )
 }
 
 enum Unfit {
@@ -183,9 +212,11 @@ fn judge(printed: &str) -> Result<PathBuf, String> {
         );
     }
     if venv != "1" {
-        return Err("its venv module is missing; on Debian and Ubuntu: `apt-get install \
+        return Err(
+            "its venv module is missing; on Debian and Ubuntu: `apt-get install \
                     python3-venv`"
-            .into());
+                .into(),
+        );
     }
     Ok(PathBuf::from(executable))
 }
@@ -196,7 +227,10 @@ mod tests {
 
     #[test]
     fn a_fitting_python_is_taken() {
-        assert_eq!(judge("3\n12\n/usr/bin/python3\n1\n1").unwrap().to_str(), Some("/usr/bin/python3"));
+        assert_eq!(
+            judge("3\n12\n/usr/bin/python3\n1\n1").unwrap().to_str(),
+            Some("/usr/bin/python3")
+        );
     }
 
     #[test]

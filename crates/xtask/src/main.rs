@@ -2,7 +2,11 @@
 //!
 //! `cargo xtask demo` and `cargo xtask test` are the two commands of the README; the others are
 //! their parts. Nothing but Rust and Python has to be there beforehand.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to the terminal")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "chores talk to the terminal"
+)]
 
 mod demo;
 mod environment;

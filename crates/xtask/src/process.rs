@@ -10,7 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// Runs a command with the terminal as its output; an exit status other than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {}", describe(command)))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {}", describe(command)))?;
     if !status.success() {
         bail!("{} ended with {status}", describe(command));
     }
@@ -27,17 +29,28 @@ pub(crate) fn run_quietly(title: &str, command: &mut Command) -> Result<()> {
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start {}", describe(command)))?;
-    let stderr = child.stderr.take().context("a piped child has a standard error")?;
+    let stderr = child
+        .stderr
+        .take()
+        .context("a piped child has a standard error")?;
     let collector = std::thread::spawn(move || {
-        BufReader::new(stderr).lines().map_while(Result::ok).collect::<Vec<_>>()
+        BufReader::new(stderr)
+            .lines()
+            .map_while(Result::ok)
+            .collect::<Vec<_>>()
     });
-    let stdout = child.stdout.take().context("a piped child has a standard output")?;
+    let stdout = child
+        .stdout
+        .take()
+        .context("a piped child has a standard output")?;
     let mut shown = Vec::new();
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
         spinner.set_message(shorten(&line));
         shown.push(line);
     }
-    let status = child.wait().with_context(|| format!("cannot wait for {}", describe(command)))?;
+    let status = child
+        .wait()
+        .with_context(|| format!("cannot wait for {}", describe(command)))?;
     let complaints = collector.join().unwrap_or_default();
     if status.success() {
         spinner.finish_with_message("done");
@@ -54,7 +67,10 @@ pub(crate) fn run_quietly(title: &str, command: &mut Command) -> Result<()> {
 /// What a command prints on standard output; `None` when it cannot be run or fails.
 pub(crate) fn output(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn spinner(title: &str) -> ProgressBar {
@@ -76,8 +92,17 @@ fn shorten(line: &str) -> String {
 fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let mut words = vec![
-        program.file_name().unwrap_or(command.get_program()).to_string_lossy().into_owned(),
+        program
+            .file_name()
+            .unwrap_or(command.get_program())
+            .to_string_lossy()
+            .into_owned(),
     ];
-    words.extend(command.get_args().take(4).map(|word| word.to_string_lossy().into_owned()));
+    words.extend(
+        command
+            .get_args()
+            .take(4)
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
     format!("`{}`", words.join(" "))
 }

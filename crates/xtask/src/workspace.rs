@@ -40,34 +40,10 @@ impl Workspace {
         self.root.join("models")
     }
 
-    /// Programs and libraries that cargo built with the given profile.
-    pub(crate) fn built(&self, profile: Profile) -> PathBuf {
+    /// Programs and libraries that cargo built with the profile `release`.
+    pub(crate) fn built(&self) -> PathBuf {
         std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| self.root.join("target"), |target| self.root.join(target))
-            .join(profile.folder())
-    }
-}
-
-/// The cargo profiles that chores build with.
-#[derive(Clone, Copy)]
-pub(crate) enum Profile {
-    Dev,
-    Release,
-}
-
-impl Profile {
-    fn folder(self) -> &'static str {
-        match self {
-            Self::Dev => "debug",
-            Self::Release => "release",
-        }
-    }
-
-    /// The name that `cargo --profile` takes.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Dev => "dev",
-            Self::Release => "release",
-        }
+            .join("release")
     }
 }

@@ -11,19 +11,19 @@ use kernel_spec::{Digest, DigestAlgorithm, System};
 use tempfile::TempDir;
 
 /// The interpreter of this test process.
-pub fn bridge() -> Bridge {
+pub(crate) fn bridge() -> Bridge {
     let environment = Environment::discover().expect("the project's environment");
     Bridge::start(&environment, BridgeOptions::default()).expect("Python starts")
 }
 
 /// A kernel folder on disk.
-pub struct Sample {
+pub(crate) struct Sample {
     pub folder: TempDir,
 }
 
 impl Sample {
     /// A `torch-cpu` build with the given files.
-    pub fn new(id: &str, files: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(id: &str, files: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sample = Self { folder };
         sample.write(id, files);
@@ -31,7 +31,7 @@ impl Sample {
     }
 
     /// Writes files and metadata with their digest, in place of what was there.
-    pub fn write(&self, id: &str, files: &[(&str, &str)]) {
+    pub(crate) fn write(&self, id: &str, files: &[(&str, &str)]) {
         let build = self.folder.path().join("build/torch-cpu");
         let _ = fs::remove_dir_all(&build);
         for (name, text) in files {
@@ -39,12 +39,17 @@ impl Sample {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let digest =
-            Digest::of_files(DigestAlgorithm::Sha256, files.iter().map(|(n, t)| (*n, t.as_bytes())))
-                .unwrap();
+        let digest = Digest::of_files(
+            DigestAlgorithm::Sha256,
+            files.iter().map(|(n, t)| (*n, t.as_bytes())),
+        )
+        .unwrap();
         let files: BTreeMap<_, _> = digest.files.iter().collect();
-        let hashes =
-            files.iter().map(|(n, h)| format!("{n:?}:{h:?}")).collect::<Vec<_>>().join(",");
+        let hashes = files
+            .iter()
+            .map(|(n, h)| format!("{n:?}:{h:?}"))
+            .collect::<Vec<_>>()
+            .join(",");
         let metadata = format!(
             "{{\"name\":\"sample\",\"id\":{id:?},\"version\":1,\"license\":\"Apache-2.0\",\
              \"python-depends\":[],\"kernel-depends\":[],\"backend\":{{\"type\":\"cpu\"}},\
@@ -53,15 +58,18 @@ impl Sample {
         fs::write(build.join("metadata.json"), metadata).unwrap();
     }
 
-    pub fn verified(&self) -> VerifiedKernel {
+    pub(crate) fn verified(&self) -> VerifiedKernel {
         verified(self.folder.path(), Backend::Cpu)
     }
 }
 
 /// The checked bytes of a kernel folder, for a backend of this machine.
-pub fn verified(folder: &Path, backend: Backend) -> VerifiedKernel {
+pub(crate) fn verified(folder: &Path, backend: Backend) -> VerifiedKernel {
     let registry = Registry::builder().offline(true).build().unwrap();
-    let system = System { backend, ..registry.system().clone() };
+    let system = System {
+        backend,
+        ..registry.system().clone()
+    };
     let reference = folder.to_str().unwrap().parse().unwrap();
     let resolved = registry.resolve_for(&reference, &system).unwrap();
     registry.install(&resolved).unwrap().verified().unwrap()
@@ -69,7 +77,9 @@ pub fn verified(folder: &Path, backend: Backend) -> VerifiedKernel {
 
 /// A kernel of this repository's index.
 #[allow(dead_code)] // not every test file looks at the index
-pub fn of_index(name: &str, backend: Backend) -> VerifiedKernel {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../kernels-index").join(name);
+pub(crate) fn of_index(name: &str, backend: Backend) -> VerifiedKernel {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../kernels-index")
+        .join(name);
     verified(&root, backend)
 }

@@ -21,7 +21,6 @@ use crate::runtime::{Runtime, RuntimeError};
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("input").required(true).args(["prompt", "prompt_ids", "chat"])))]
-#[expect(clippy::struct_excessive_bools, reason = "one for each flag")]
 pub(crate) struct Arguments {
     /// Model directory: config.json, safetensors, tokenizer.json
     #[arg(long, value_name = "DIR")]
@@ -142,11 +141,13 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
         output,
         streams: rows == 1 && !output.json,
         bar: None,
+        mid_line: false,
         failure: None,
     };
     let answer = runtime.request(&Request::Generate(request), &mut |event| screen.show(event));
     let Screen {
         streams,
+        mid_line,
         failure,
         bar,
         ..
@@ -162,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
     if output.json {
         output.json(&document(&answer))?;
     } else {
-        print_rows(&answer, streams, output)?;
+        print_rows(&answer, streams, mid_line, output)?;
         output.note(summary(&answer));
     }
     if answer.finish.iter().any(|finish| finish == "cancelled") {
@@ -229,6 +230,8 @@ struct Screen<'a> {
     /// Whether text goes to standard output as it is made.
     streams: bool,
     bar: Option<ProgressBar>,
+    /// Whether the last text did not end a line.
+    mid_line: bool,
     failure: Option<Failure>,
 }
 
@@ -238,6 +241,11 @@ impl Screen<'_> {
             && let Some(bar) = self.bar.take()
         {
             bar.finish_and_clear();
+        }
+        // What is said after the text begins a line of its own.
+        if self.mid_line && matches!(event, Event::Note { .. }) && self.failure.is_none() {
+            self.mid_line = false;
+            self.failure = self.output.line("").err();
         }
         match event {
             Event::Progress { stage, done, total } => {
@@ -253,6 +261,7 @@ impl Screen<'_> {
                 self.output.message(&report(&device, &entries));
             }
             Event::Text { text, .. } if self.streams && self.failure.is_none() => {
+                self.mid_line = !text.ends_with('\n');
                 self.failure = self.output.data(text).err();
             }
             _ => {}
@@ -278,10 +287,16 @@ fn report(device: &str, entries: &[KernelEntry]) -> String {
     format!("device: {device}\n{}\n", table.trim_fmt())
 }
 
-fn print_rows(answer: &GenerateResponse, streamed: bool, output: &Output) -> Result<(), Failure> {
+fn print_rows(
+    answer: &GenerateResponse,
+    streamed: bool,
+    mid_line: bool,
+    output: &Output,
+) -> Result<(), Failure> {
     for (row, (text, tokens)) in answer.texts.iter().zip(&answer.tokens).enumerate() {
         match text {
-            Some(_) if streamed => output.line("")?,
+            Some(_) if streamed && mid_line => output.line("")?,
+            Some(_) if streamed => {}
             Some(text) => output.line(format!("[{row}] {text}"))?,
             None => {
                 let ids: Vec<String> = tokens.iter().map(ToString::to_string).collect();
