@@ -249,13 +249,19 @@ fn a_kernel_that_does_not_fit_is_a_line_of_the_report_or_an_error_as_asked() {
         (&json!("attention"), &json!(0))
     );
     assert!(
-        attention["reason"].as_str().unwrap().contains("head_dim"),
+        attention["reason"]
+            .as_str()
+            .unwrap()
+            .contains("head dimension 16"),
         "{attention}"
     );
 
     let error = error_of(&run(&[&arguments[..], &["--fallback", "error"]].concat()));
     assert!(
-        error["message"].as_str().unwrap().contains("head_dim"),
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("head dimension 16"),
         "{error}"
     );
     assert!(

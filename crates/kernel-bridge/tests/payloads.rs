@@ -30,7 +30,7 @@ class ReLU(torch.nn.Module):
     can_torch_compile = True
 
     def forward(self, x):
-        from . import relu
+        from .. import relu
         return relu(x)
 "#;
 

@@ -128,7 +128,7 @@ fn jax_470_wide_integers_are_checked_and_wide_floats_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("argument `x` of `identity::same` is int64")
+        error.contains("`same` called with Int64[1]: argument `x` is int64")
             && error.contains("1099511627783"),
         "{error}"
     );
