@@ -102,7 +102,9 @@ impl OpKind {
     /// 8 billion parameters (Llama 3.1 8B).
     fn usual_sizes(self) -> &'static [(&'static str, i64)] {
         match self {
-            Self::Attention => &[("B", 1), ("H", 32), ("K", 8), ("T", 512), ("D", 128)],
+            Self::Attention | Self::Rotary => {
+                &[("B", 1), ("H", 32), ("K", 8), ("T", 512), ("D", 128)]
+            }
             Self::DecodeAttention => &[
                 ("B", 1),
                 ("H", 32),
@@ -113,7 +115,6 @@ impl OpKind {
             ],
             Self::Mlp => &[("R", 1), ("H", 4096), ("I", 14336)],
             Self::RmsNorm => &[("R", 512), ("H", 4096)],
-            Self::Rotary => &[("B", 1), ("H", 32), ("K", 8), ("T", 512), ("D", 128)],
         }
     }
 }

@@ -30,7 +30,7 @@ pub enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    fn to_python<'py>(self, py: Python<'py>) -> Result<Bound<'py, PyAny>, BridgeError> {
+    fn to_python(self, py: Python<'_>) -> Result<Bound<'_, PyAny>, BridgeError> {
         let host = |error: PyErr| BridgeError::Host(python::exception(py, &error));
         Ok(match self {
             Self::Tensor(tensor) => tensor::to_python(py, tensor)?,

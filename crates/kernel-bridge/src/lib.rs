@@ -111,6 +111,9 @@ impl Bridge {
     /// [`BridgeError::OtherEnvironment`], or [`BridgeError::Host`] where torch cannot be imported.
     pub fn start(environment: &Environment, options: BridgeOptions) -> Result<Self, BridgeError> {
         static BRIDGE: OnceLock<Bridge> = OnceLock::new();
+        // One thread makes the Python side; whoever waits for it does so without the interpreter's
+        // lock, which that thread needs.
+        static STARTING: Mutex<()> = Mutex::new(());
         if let Some(bridge) = BRIDGE.get() {
             interpreter::start(environment)?;
             return Ok(bridge.clone());
@@ -133,9 +136,6 @@ impl Bridge {
             return Err(missing("torch_tpu").into());
         }
         interpreter::start(environment)?;
-        // One thread makes the Python side; whoever waits for it does so without the interpreter's
-        // lock, which that thread needs.
-        static STARTING: Mutex<()> = Mutex::new(());
         Python::attach(|py| {
             let _starting = STARTING
                 .lock_py_attached(py)
@@ -169,9 +169,9 @@ impl Bridge {
     /// [`BridgeError::Host`].
     pub fn compiles(&self) -> Result<Vec<Compile>, BridgeError> {
         Python::attach(|py| {
+            type Entry = (String, String, Vec<String>, Vec<String>, f64, f64, bool);
             let read = || -> PyResult<Vec<Compile>> {
                 let list = self.inner.modules.ops.bind(py).getattr("compiles")?;
-                type Entry = (String, String, Vec<String>, Vec<String>, f64, f64, bool);
                 let entries: Vec<Entry> = list.extract()?;
                 let compile =
                     |(module, op, shapes, statics, traced, built, interpreted): Entry| Compile {

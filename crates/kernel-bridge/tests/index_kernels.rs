@@ -1,5 +1,7 @@
 //! The kernels of this repository's index, both builds, against plain libtorch.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod support;
 
 use kernel_bridge::{Arg, Attributes, LoadedKernel};

@@ -1,5 +1,8 @@
 //! Loading: what a payload may be, and what it must not be able to do.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(clippy::float_cmp, reason = "small integers are exact")]
+
 mod support;
 
 use kernel_bridge::{Arg, Attributes, BridgeError, LoadedKernel};
@@ -23,7 +26,7 @@ def _relu(x: jax.Array) -> jax.Array:
 
 relu = jax_op("relu_tpu::relu", _relu)
 "#;
-const RELU_LAYERS: &str = r#"
+const RELU_LAYERS: &str = r"
 import torch
 
 class ReLU(torch.nn.Module):
@@ -32,7 +35,7 @@ class ReLU(torch.nn.Module):
     def forward(self, x):
         from .. import relu
         return relu(x)
-"#;
+";
 
 fn constant(value: i64) -> String {
     format!("from . import part\nVALUE = {value}\ndef value(x):\n    return x + part.VALUE\n")

@@ -1,5 +1,8 @@
 //! Tensors through a JAX function: every type and layout arrives as it was, or is refused aloud.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(clippy::float_cmp, reason = "small integers are exact")]
+
 mod support;
 
 use kernel_bridge::{Arg, Op};

@@ -2,6 +2,8 @@
 //!
 //! A test file of its own: the first start of the bridge decides for the process.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
 mod support;
 
 use kernel_bridge::{Arg, Bridge, BridgeOptions, Environment, PayloadHost};

@@ -165,17 +165,16 @@ fn arm(
         .ops()
         .iter()
         .find_map(|op| Some((*op, index.op_entry(&reference, *op)?)));
-    let (op, symbol) = match entry {
-        Some((op, entry)) => (op, Some(entry.symbol.clone())),
-        None => {
-            // Not in the index: the symbol tells which of the slot's ops it is.
-            let named = |op: &&OpName| {
-                let symbol = reference.symbol.as_deref().unwrap_or_default();
-                symbol == op.as_str() || symbol.ends_with(&format!(".{}", op.as_str()))
-            };
-            let op = kind.ops().iter().find(named).or_else(|| kind.ops().first());
-            (op.copied().unwrap_or(OpName::Attention), None)
-        }
+    let (op, symbol) = if let Some((op, entry)) = entry {
+        (op, Some(entry.symbol.clone()))
+    } else {
+        // Not in the index: the symbol tells which of the slot's ops it is.
+        let named = |op: &&OpName| {
+            let symbol = reference.symbol.as_deref().unwrap_or_default();
+            symbol == op.as_str() || symbol.ends_with(&format!(".{}", op.as_str()))
+        };
+        let op = kind.ops().iter().find(named).or_else(|| kind.ops().first());
+        (op.copied().unwrap_or(OpName::Attention), None)
     };
     let loaded = session::bridge(Device::Cpu)?.load(&verified)?;
     Ok((
@@ -218,7 +217,7 @@ fn ops(
             events,
         )?);
     }
-    finish(request, a_record, b_record, rows)
+    Ok(finish(request, a_record, b_record, rows))
 }
 
 fn op_row(
@@ -334,12 +333,7 @@ fn interpreted_compiles() -> Result<usize, RuntimeError> {
         .count())
 }
 
-fn finish(
-    request: &BenchmarkRequest,
-    a: ArmRecord,
-    b: ArmRecord,
-    rows: Vec<Row>,
-) -> Result<Comparison, RuntimeError> {
+fn finish(request: &BenchmarkRequest, a: ArmRecord, b: ArmRecord, rows: Vec<Row>) -> Comparison {
     let versions = match session::running_bridge() {
         Some(bridge) => bridge.versions(),
         None => {
@@ -347,14 +341,7 @@ fn finish(
         }
     };
     let machine = MachineRecord::read("cpu", versions);
-    Ok(Comparison::new(
-        a,
-        b,
-        rows,
-        machine,
-        request.confidence,
-        request.seed,
-    ))
+    Comparison::new(a, b, rows, machine, request.confidence, request.seed)
 }
 
 /// A model under measurement: its kernels, and a cache of its own.
@@ -426,12 +413,10 @@ fn models(
     let ids: Vec<i64> = (0..prompt_tokens as i64)
         .map(|n| (n * 7919 + 13) % config.vocab_size)
         .collect();
-    let mut a = model_arm(&request.a, request, directory, events)?;
-    let mut b = model_arm(&request.b, request, directory, events)?;
+    let a = model_arm(&request.a, request, directory, events)?;
+    let b = model_arm(&request.b, request, directory, events)?;
     let mut first = Subjected::new(a.0.model, &ids, new_tokens)?;
     let mut second = Subjected::new(b.0.model, &ids, new_tokens)?;
-    a.1.execution = "model".to_owned();
-    b.1.execution = "model".to_owned();
     let confidence = corrected_confidence(request.confidence, 2);
     let interpreted = interpreted_compiles()? > 0;
 
@@ -493,7 +478,7 @@ fn models(
             request.seed,
         ));
     }
-    finish(request, a.1, b.1, rows)
+    Ok(finish(request, a.1, b.1, rows))
 }
 
 /// Compares logits of whole models: the tolerance of one op, times four for what adds up over the

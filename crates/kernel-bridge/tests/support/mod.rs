@@ -1,5 +1,12 @@
 //! What the bridge's tests share: one interpreter a process, and kernels made from a few lines.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests may panic"
+)]
+#![allow(dead_code, reason = "not every test file uses everything")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +83,6 @@ pub(crate) fn verified(folder: &Path, backend: Backend) -> VerifiedKernel {
 }
 
 /// A kernel of this repository's index.
-#[allow(dead_code)] // not every test file looks at the index
 pub(crate) fn of_index(name: &str, backend: Backend) -> VerifiedKernel {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../kernels-index")
