@@ -1,7 +1,6 @@
 //! Calling functions and layers of a kernel with libtorch tensors.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
@@ -130,11 +129,10 @@ impl Callable {
             let positional = PyTuple::new(py, values).map_err(|error| failed(&error))?;
             // Payloads run for inference.
             let _guard = tch::no_grad_guard();
-            self.inner
-                .busy
-                .store(interpreter::current_thread(py), Ordering::Relaxed);
+            let thread = interpreter::current_thread(py);
+            self.inner.enter(thread);
             let outcome = self.object.bind(py).call(&positional, named.as_ref());
-            self.inner.busy.store(0, Ordering::Relaxed);
+            self.inner.leave(thread);
             let result = outcome.map_err(|error| {
                 match self.argument_problem(py, &error, &positional, named.as_ref()) {
                     Some((parameter, problem)) => BridgeError::Argument {

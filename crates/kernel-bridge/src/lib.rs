@@ -24,8 +24,8 @@ mod python;
 mod tensor;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use kernel_registry::VerifiedKernel;
 use pyo3::prelude::*;
@@ -89,8 +89,28 @@ pub struct Bridge {
 pub(crate) struct Inner {
     pub(crate) modules: HostModules,
     environment: Environment,
-    /// Python's identifier of the thread that runs a kernel; 0 where none does.
-    pub(crate) busy: AtomicU64,
+    /// Python's identifiers of the threads that run kernels. Locked for moments only, and by
+    /// holders of the interpreter's lock only.
+    running: Mutex<Vec<u64>>,
+}
+
+impl Inner {
+    fn running(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call begins on this thread.
+    pub(crate) fn enter(&self, thread: u64) {
+        self.running().push(thread);
+    }
+
+    /// A call on this thread is over.
+    pub(crate) fn leave(&self, thread: u64) {
+        let mut running = self.running();
+        if let Some(index) = running.iter().position(|other| *other == thread) {
+            running.swap_remove(index);
+        }
+    }
 }
 
 impl std::fmt::Debug for Bridge {
@@ -147,7 +167,7 @@ impl Bridge {
                 inner: Arc::new(Inner {
                     modules: HostModules::install(py, options.tpu, use_torch_tpu)?,
                     environment: environment.clone(),
-                    busy: AtomicU64::new(0),
+                    running: Mutex::default(),
                 }),
             };
             Ok(BRIDGE.get_or_init(|| bridge).clone())
@@ -242,13 +262,28 @@ impl Bridge {
         &self.inner.environment
     }
 
-    /// Asks a kernel that runs on another thread to stop: its Python code gets a
-    /// KeyboardInterrupt, and its call ends with [`BridgeError::Interrupted`]. Does nothing where no
-    /// kernel runs.
+    /// Asks all kernels that run to stop: their Python code gets a KeyboardInterrupt, and their calls
+    /// end with [`BridgeError::Interrupted`]. Does nothing where none runs. Returns when the calls have
+    /// ended, or after two seconds.
+    ///
+    /// Python drops an exception that arrives within a callback of its garbage collector, so it is
+    /// raised again until the call ends.
     pub fn interrupt(&self) {
-        let thread = self.inner.busy.load(Ordering::Relaxed);
-        if thread != 0 {
-            Python::attach(|py| interpreter::raise_keyboard_interrupt(py, thread));
+        const PAUSE: Duration = Duration::from_millis(50);
+        for _ in 0..40 {
+            // A call takes its mark away before it lets go of the interpreter's lock, so that none
+            // but it can be hit.
+            let running = Python::attach(|py| {
+                let threads = self.inner.running().clone();
+                for thread in &threads {
+                    interpreter::raise_keyboard_interrupt(py, *thread);
+                }
+                !threads.is_empty()
+            });
+            if !running {
+                return;
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 }

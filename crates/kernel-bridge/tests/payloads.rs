@@ -307,29 +307,3 @@ fn a_result_that_is_no_tensor_is_an_error() {
         "{error}"
     );
 }
-
-#[test]
-fn a_running_kernel_can_be_interrupted() {
-    let source = "import time\ndef value(x):\n    while True:\n        time.sleep(0.01)\n";
-    let sample = Sample::new("_endless", &[("__init__.py", source)]);
-    let kernel = bridge().load(&sample.verified()).unwrap();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                bridge().interrupt();
-            }
-        });
-        let zero = Tensor::from(0.0);
-        let outcome = kernel
-            .function("value")
-            .unwrap()
-            .call(&[Arg::Tensor(&zero)], &[]);
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(
-            matches!(outcome, Err(BridgeError::Interrupted)),
-            "{outcome:?}"
-        );
-    });
-}

@@ -99,8 +99,8 @@ impl Hub {
             .client(api_http)
             .endpoint(options.endpoint.as_str())
             .cache_enabled(false)
-            // Retries are ours, because they honour Retry-After.
-            .retry_max_attempts(1);
+            // Retries are ours, because they honour Retry-After; the number is that of further attempts.
+            .retry_max_attempts(0);
         if let Some(token) = &options.token {
             api = api.token(token.secret());
         }

