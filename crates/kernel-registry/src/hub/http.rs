@@ -1,5 +1,6 @@
 //! One request: what is sent where, which redirects are followed, and what its failure means.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, LOCATION, RANGE, RETRY_AFTER};
@@ -150,6 +151,15 @@ pub(super) fn failed_request(error: &reqwest::Error, context: Box<RequestContext
     } else {
         innermost(error)
     };
+    // An answer that arrived whole and is not what was asked for, such as an error page.
+    if let Some(cause) = json_error(error) {
+        let reason = if cause.is_data() {
+            reason
+        } else {
+            format!("it is not JSON: {reason}")
+        };
+        return Failed::Fatal(Error::BadAnswer { context, reason });
+    }
     if error.is_redirect() || error.is_builder() {
         return Failed::Fatal(Error::BadAnswer { context, reason });
     }
@@ -157,6 +167,18 @@ pub(super) fn failed_request(error: &reqwest::Error, context: Box<RequestContext
         error: Error::Unreachable { context, reason },
         after: None,
     }
+}
+
+/// What the JSON parser said, where it was that which failed.
+fn json_error(error: &reqwest::Error) -> Option<&serde_json::Error> {
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        if let Some(found) = source.downcast_ref() {
+            return Some(found);
+        }
+        cause = source.source();
+    }
+    None
 }
 
 /// A status that means failure. Overload and faults of the server may pass.

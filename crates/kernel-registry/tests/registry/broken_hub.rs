@@ -247,6 +247,51 @@ fn a_tree_that_is_not_json_or_leads_elsewhere_is_refused() {
 }
 
 #[test]
+fn branches_that_make_no_sense_are_refused() {
+    let commit = |commit: &str| {
+        let branch = json!({"name": "v1", "ref": "refs/heads/v1", "targetCommit": commit});
+        json!({"branches": [branch], "tags": [], "converts": []}).to_string()
+    };
+    for body in [
+        "<html>".to_owned(),
+        "[]".to_owned(),
+        commit("../../../../escaped"),
+        commit(""),
+        commit("main"),
+    ] {
+        let error = failure(&Scene::new(), Fault::on("/relu/refs").body(body.clone()));
+        assert_eq!(error.kind(), "bad-answer", "{body}: {error}");
+        assert!(error.to_string().contains("/relu/refs"), "{error}");
+    }
+    let away = Fault::on("/relu/refs").status(302);
+    let error = failure(
+        &Scene::new(),
+        away.header("location", "http://elsewhere.invalid/"),
+    );
+    assert_eq!(error.kind(), "bad-answer", "{error}");
+}
+
+#[test]
+fn metadata_that_makes_no_sense_is_named_with_its_kernel() {
+    for content in ["", "<html>", "{}", "[]", "{\"version\": \"one\"}"] {
+        let build = samples::relu_build("torch-cpu", 1).raw_metadata(content);
+        let tree = KernelTree::new("kernels-test/relu").build("v1", build);
+        let scene = Scene::new();
+        scene.hub.put(&tree).unwrap();
+        let error = fetch(&scene.registry(), RELU).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("kernels-test/relu"), "{content:?}: {text}");
+        scene.assert_clean();
+    }
+    let build = samples::relu_build("torch-cpu", 1).without_metadata();
+    let tree = KernelTree::new("kernels-test/relu").build("v1", build);
+    let scene = Scene::new();
+    scene.hub.put(&tree).unwrap();
+    let error = fetch(&scene.registry(), RELU).unwrap_err();
+    assert_eq!(error.kind(), "metadata-missing");
+}
+
+#[test]
 fn redirects_without_end_are_given_up() {
     let scene = Scene::new();
     let file = Fault::on(IN_GIT).status(302);
@@ -404,31 +449,36 @@ fn a_short_silence_is_waited_out() {
 /// The limit comes from the environment, so that the fetch runs in a process of its own.
 #[test]
 fn a_silence_longer_than_hf_hub_download_timeout_is_given_up() {
-    let scene = Scene::new();
-    scene
-        .hub
-        .inject(Fault::on(IN_STORAGE).stall(10, Duration::from_secs(60)));
-    let start = Instant::now();
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "broken_hub::fetch_that_stalls",
-            "--ignored",
-            "--nocapture",
-        ])
-        .env("HF_HUB_DOWNLOAD_TIMEOUT", "1")
-        .env("TEST_ENDPOINT", scene.hub.endpoint())
-        .env("TEST_CACHE", scene.cache())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("unreachable: cannot reach the Hub"), "{text}");
-    assert!(text.contains("timed out"), "{text}");
-    assert!(start.elapsed() < Duration::from_secs(30));
-    scene.assert_clean();
-    scene.hub.clear_faults();
-    fetch(&scene.registry(), RELU).unwrap().verified().unwrap();
+    let minute = Duration::from_secs(60);
+    for fault in [
+        Fault::on(IN_STORAGE).stall(10, minute),
+        Fault::on("/relu/refs").sleep(minute),
+        Fault::on("/relu/tree/").stall(10, minute),
+    ] {
+        let scene = Scene::new();
+        scene.hub.inject(fault);
+        let start = Instant::now();
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "broken_hub::fetch_that_stalls",
+                "--ignored",
+                "--nocapture",
+            ])
+            .env("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+            .env("TEST_ENDPOINT", scene.hub.endpoint())
+            .env("TEST_CACHE", scene.cache())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("unreachable: cannot reach the Hub"), "{text}");
+        assert!(text.contains("timed out"), "{text}");
+        assert!(start.elapsed() < minute / 2);
+        scene.assert_clean();
+        scene.hub.clear_faults();
+        fetch(&scene.registry(), RELU).unwrap().verified().unwrap();
+    }
 }
 
 #[test]

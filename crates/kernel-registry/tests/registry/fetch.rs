@@ -269,6 +269,25 @@ fn a_damaged_file_is_refused_offline_and_mended_online() {
 }
 
 #[test]
+fn files_that_were_changed_together_with_their_digest_are_noticed() {
+    let scene = Scene::new();
+    let installed = fetch(&scene.registry(), "kernels-test/relu@v1").unwrap();
+    let other = samples::relu_build("torch-cpu", 1).file("__init__.py", "import os\n");
+    let tree = KernelTree::new(RELU).build("v1", other);
+    for (name, content) in files_of_build(&tree, "v1", "torch-cpu") {
+        fs::write(installed.path.join(name), content).unwrap();
+    }
+    let error = fetch(&scene.offline(), "kernels-test/relu@v1").unwrap_err();
+    assert_eq!(error.kind(), "refused-file");
+    let text = error.to_string();
+    assert!(text.contains("metadata.json"), "{text}");
+    let mended = fetch(&scene.registry(), "kernels-test/relu@v1").unwrap();
+    let verified = mended.verified().unwrap();
+    assert!(verified.files()["__init__.py"].starts_with(b"\"\"\"Rectified"));
+    scene.assert_clean();
+}
+
+#[test]
 fn an_unknown_file_beside_a_kernel_is_refused() {
     let scene = Scene::new();
     let installed = fetch(&scene.registry(), "kernels-test/relu@v1").unwrap();
