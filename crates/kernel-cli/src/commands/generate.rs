@@ -257,7 +257,7 @@ impl Screen<'_> {
             }
             Event::Note { level, message } if level == "warning" => self.output.warning(message),
             Event::Note { message, .. } => self.output.note(message),
-            Event::Kernels { device, entries } if !self.output.quiet && !self.output.json => {
+            Event::Kernels { device, entries } if !self.output.quiet => {
                 self.output.message(&report(&device, &entries));
             }
             Event::Text { text, .. } if self.streams && self.failure.is_none() => {
