@@ -435,6 +435,9 @@ fn tpu_inference_d33_a_kernel_that_fails_later_gives_way_to_the_default() {
     let incidents = report.incidents.all();
     assert_eq!(incidents.len(), 1, "{incidents:?}");
     assert!(incidents[0].contains("RESOURCE_EXHAUSTED"), "{incidents:?}");
+    let now = &report.current()[0];
+    assert_eq!((now.op.as_str(), now.replaced), ("attention", 0));
+    assert!(now.reason.contains("RESOURCE_EXHAUSTED"), "{now:?}");
 
     options.fallback = Some(Fallback::Error);
     let mut model = load("llama", "config.json", Dtype::Float32);

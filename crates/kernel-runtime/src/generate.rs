@@ -123,7 +123,7 @@ fn response(
             .collect(),
         device: model.device().to_string(),
         dtype: model.dtype().name().to_owned(),
-        kernels: report.entries.clone(),
+        kernels: report.current(),
         timings: Timings {
             load_s: load.as_secs_f64(),
             compile_s: compile.as_secs_f64(),

@@ -51,7 +51,7 @@ impl Kernel {
                 if self.fallback == Fallback::Warn {
                     tracing::warn!("{incident}");
                 }
-                self.incidents.add(incident);
+                self.incidents.add(self.op, incident);
                 default()
             }
             other => other,
