@@ -43,6 +43,9 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
             hint: Some("leave `--tp` out".to_owned()),
         });
     }
+    if let Some(path) = &request.dump_logits {
+        check_writable(path)?;
+    }
     set_threads(request.threads)?;
     let started = Instant::now();
     let device: DeviceRequest = request.device.parse()?;
@@ -98,6 +101,18 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
     }
     let compile = compile_time()?.saturating_sub(compiled_before);
     response(&generation, &model, &report, load, compile)
+}
+
+/// Fails where a file cannot be written, before minutes of work end in nothing.
+fn check_writable(path: &Path) -> Result<(), RuntimeError> {
+    match fs::OpenOptions::new().append(true).create(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(RuntimeError::Option {
+            option: "--dump-logits",
+            problem: format!("cannot write `{}`: {error}", path.display()),
+            hint: None,
+        }),
+    }
 }
 
 fn response(

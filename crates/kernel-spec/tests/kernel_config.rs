@@ -83,13 +83,18 @@ fn every_spelling_of_a_kernel_is_read() {
 }
 
 #[test]
-fn a_config_without_kernels_is_the_default() {
+fn a_config_without_kernels_asks_for_none_and_an_empty_one_for_the_index_s() {
+    let none = KernelConfig {
+        inherit_mapping: false,
+        ..KernelConfig::default()
+    };
     for config in [
         json!({}),
         json!({"kernel_config": null, "attn_implementation": "sdpa"}),
     ] {
-        assert_eq!(read(&config), KernelConfig::default());
+        assert_eq!(read(&config), none);
     }
+    assert_eq!(read(&json!({"kernel_config": {}})), KernelConfig::default());
     assert!(KernelConfig::default().inherit_mapping);
 }
 

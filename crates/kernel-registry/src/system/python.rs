@@ -35,8 +35,8 @@ pub struct TorchFlavour {
 }
 
 impl PythonEnvironment {
-    /// The project's environment: KERNEL_PYTHON_ENVIRONMENT, VIRTUAL_ENV, or `.venv` in this folder
-    /// or one above it. None where there is no such folder.
+    /// The project's environment: KERNEL_PYTHON_ENVIRONMENT, VIRTUAL_ENV, `.venv` in this folder or one
+    /// above it, or the one that this program was built beside. None where there is no such folder.
     pub fn find() -> Option<Self> {
         let variable = |name| {
             std::env::var_os(name)
@@ -46,9 +46,19 @@ impl PythonEnvironment {
         if let Some(root) = variable(VARIABLE).or_else(|| variable("VIRTUAL_ENV")) {
             return Self::at(&root);
         }
-        let here = std::env::current_dir().ok()?;
-        here.ancestors()
-            .find_map(|folder| Self::at(&folder.join(".venv")))
+        let here = std::env::current_dir().ok();
+        let beside = here
+            .iter()
+            .flat_map(|here| here.ancestors())
+            .find_map(|folder| Self::at(&folder.join(".venv")));
+        // What the runtime library is built with, see `.cargo/config.toml`.
+        let of_the_build = || {
+            option_env!("PYO3_PYTHON")
+                .map(Path::new)?
+                .ancestors()
+                .nth(2)
+        };
+        beside.or_else(|| Self::at(of_the_build()?))
     }
 
     /// The environment in a folder; none where it holds no `site-packages`.

@@ -176,7 +176,8 @@ impl Default for KernelConfig {
 
 impl KernelConfig {
     /// Reads `kernel_config` and `attn_implementation` of a model's `config.json`. Where both map
-    /// attention, the mapping wins, because it can tell devices apart.
+    /// attention, the mapping wins, because it can tell devices apart. A model without
+    /// `kernel_config` asks for no kernels: the index's default mapping does not apply to it.
     pub fn from_model_config(config: &Value) -> Result<Self> {
         parse::model_config(config)
     }

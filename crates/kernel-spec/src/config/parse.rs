@@ -37,7 +37,10 @@ pub(super) fn model_config(config: &Value) -> Result<KernelConfig> {
         return Err(wrong_type("config.json", "an object", config));
     };
     let mut kernels = match config.get("kernel_config") {
-        None | Some(Value::Null) => KernelConfig::default(),
+        None | Some(Value::Null) => KernelConfig {
+            inherit_mapping: false,
+            ..KernelConfig::default()
+        },
         Some(value) => object("kernel_config", value)
             .and_then(|object| kernel_config_object("kernel_config", object))?,
     };
