@@ -30,14 +30,14 @@ pub(crate) fn run(workspace: &Workspace, quick: bool) -> Result<()> {
     )?;
     step("the built kernels are those of their sources");
     kernels::check(workspace)?;
-    // Built as a whole, here and in the next step: another choice of crates would be another choice of
-    // their dependencies' features, and compile those once more. The end-to-end tests run the program,
-    // which opens the runtime library beside it.
+    // All targets, as in the lints before and the tests after it: another choice of targets is another
+    // choice of features, and would compile the dependencies once more. The end-to-end tests run the
+    // program, which opens the runtime library beside it; `cargo test` alone does not make that.
     step("build");
     cargo(
         workspace,
         &environment,
-        &["build", "--quiet", "--workspace"],
+        &["build", "--quiet", "--workspace", "--all-targets"],
     )?;
     step("tests of the crates, and the end-to-end tests");
     cargo(workspace, &environment, &["test", "--quiet", "--workspace"])?;
