@@ -1,7 +1,7 @@
 //! The command, its runtime library, the index's kernels and a real model, all at once.
 //!
 //! The model directories are made by `cargo xtask model`; the runtime library is built beside the
-//! command by `cargo build -p kernel-cli -p kernel-runtime`.
+//! command by `cargo build --workspace --all-targets`.
 
 #![expect(
     clippy::unwrap_used,
@@ -403,4 +403,31 @@ fn a_runtime_library_that_is_not_there_is_an_error_with_a_command() {
         error["hint"].as_str().unwrap().contains("cargo build"),
         "{error}"
     );
+}
+
+/// Runs an example, which `cargo build --workspace --all-targets` makes.
+fn example(name: &str, arguments: &[&str]) -> String {
+    let folder = Path::new(env!("CARGO_BIN_EXE_kernel-cli"))
+        .parent()
+        .unwrap();
+    let program = folder.join("examples").join(name);
+    assert!(
+        program.exists(),
+        "build all targets first: there is no {}",
+        program.display()
+    );
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", describe(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let small = small_model();
+    let counted = example("own_norm", &[small.to_str().unwrap()]);
+    // Four forward passes with five norms each.
+    assert!(counted.contains("with 20 calls of the norm"), "{counted}");
+    let model = model();
+    let answer = example("complete", &[model.to_str().unwrap(), QUESTION]);
+    assert!(answer.contains("Paris"), "{answer}");
 }
