@@ -20,8 +20,22 @@ INDEX = pathlib.Path(__file__).parent
 # Largest error against the float64 reference that rounding explains, relative to the result's scale.
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2}
 DTYPES = (jnp.float32, jnp.bfloat16)
+# An interpreted kernel is compiled for one call, so that optimising it costs more than it saves.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # Lengths around every block edge that a kernel has below 256.
 RAGGED = (*range(1, 34), 127, 128, 129)
+# Those of them at the edge of a tile; for what is not worth every length.
+EDGES = (1, 2, 7, 8, 9, 16, 17, 33, 127, 128, 129)
+HEAD_DIMS = (64, 128)
+
+
+def ragged(full):
+    """(length, head_dim, dtype) for parametrize: each length once with the pairs of head_dim and
+    dtype taking turns, or with `full` every combination."""
+    pairs = [(head_dim, dtype) for head_dim in HEAD_DIMS for dtype in DTYPES]
+    if full:
+        return [(length, *pair) for length in RAGGED for pair in pairs]
+    return [(length, *pairs[i % len(pairs)]) for i, length in enumerate(RAGGED)]
 
 
 @functools.cache
@@ -58,8 +72,9 @@ def interpreted(mode=True):
 
 def call(name, backend, function, *arrays, **static):
     """Runs a body on the CPU: the JAX one compiled, the Pallas one interpreted."""
+    run = functools.partial(body(name, backend, function), **static)
     with interpreted():
-        return jax.jit(functools.partial(body(name, backend, function), **static))(*arrays)
+        return jax.jit(run, compiler_options=QUICK if backend == "tpu" else None)(*arrays)
 
 
 def find_races(name, function, *arrays, **static):
@@ -73,8 +88,9 @@ def find_races(name, function, *arrays, **static):
 
 
 def normal(seed, shape, dtype, scale=1.0):
-    """Normal numbers of a fixed seed."""
-    return (jax.random.normal(jax.random.key(seed), shape, jnp.float32) * scale).astype(dtype)
+    """Normal numbers of a fixed seed; made by numpy, for which no shape is compiled."""
+    numbers = np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
+    return jnp.asarray(numbers.astype(dtype))
 
 
 def wide(array):

@@ -4,9 +4,10 @@ libtpu compiles for a topology that is only described. It runs in a child proces
 limit: it reads its settings once, may abort the process on an operation that its cost model does
 not know, and must not ask the network what machine this is.
 
-As a program: `python tpu_compiler.py TARGET < jobs.json` prints one JSON line per job.
+As a program: `python tpu_compiler.py TARGET FOLDER` reads a job a line and prints an answer a line.
 """
 
+import atexit
 import functools
 import glob
 import json
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 
 TOPOLOGIES = {
     "v4": "v4:2x2x1",
@@ -35,34 +37,82 @@ SETTINGS = {
 }
 
 
-def compile_jobs(target, jobs, profile=False, limit=300):
-    """Compiles jobs for a target in a child process; one answer per job that got that far.
+class Compiler:
+    """A child process that compiles for one target; it loads libtpu once for many jobs.
 
-    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`; an answer has
-    `temporary_bytes` or `error`, and with `profile` the `cycles` of every operation.
+    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`, and where the
+    Pallas body is not meant `body`; with `full_lengths` a last argument of equal constants is added.
+    An answer has `temporary_bytes` or `error`, and with `profile` the `cycles` of every operation.
     """
-    with tempfile.TemporaryDirectory() as dump:
+
+    def __init__(self, target, profile=False):
+        self._dump = tempfile.TemporaryDirectory()
         environment = {**os.environ, **SETTINGS}
         if profile:
-            environment["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_static_llo_profile_to={dump}"
-        child = subprocess.run(
-            [sys.executable, __file__, target, dump],
-            input=json.dumps(jobs),
+            flag = f"--xla_jf_dump_static_llo_profile_to={self._dump.name}"
+            environment["LIBTPU_INIT_ARGS"] = flag
+        self._complaints = tempfile.TemporaryFile()
+        self._child = subprocess.Popen(
+            [sys.executable, __file__, target, self._dump.name],
             env=environment,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._complaints,
             text=True,
-            timeout=limit,
-            check=False,
         )
-    answers = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-    return answers, child.stderr[-2000:]
+
+    def compile(self, job, limit=300):
+        """The answer to one job; `error` too where the compiler ends the process or needs too long."""
+        timer = threading.Timer(limit, self._child.kill)
+        timer.start()
+        try:
+            self._child.stdin.write(json.dumps(job) + "\n")
+            self._child.stdin.flush()
+            for line in self._child.stdout:
+                if line.startswith("{"):
+                    return json.loads(line)
+        except BrokenPipeError:
+            pass
+        finally:
+            timer.cancel()
+        status = self._child.wait()
+        self._complaints.seek(0)
+        said = self._complaints.read().decode(errors="replace")[-2000:]
+        return {"error": f"the compiler ended with status {status}: {said}", "ended": True}
+
+    def close(self):
+        """Ends the child."""
+        self._child.stdin.close()
+        self._child.stdout.close()
+        self._child.wait()
+        self._complaints.close()
+        self._dump.cleanup()
+
+
+_compilers = {}
+
+
+@atexit.register
+def _close_all():
+    while _compilers:
+        _compilers.popitem()[1].close()
+
+
+def compile_job(target, job, profile=False, limit=300):
+    """Compiles a job in the child for its target, which is started where there is none."""
+    key = target, profile
+    if key not in _compilers:
+        _compilers[key] = Compiler(target, profile)
+    answer = _compilers[key].compile(job, limit)
+    if answer.get("ended"):
+        _compilers.pop(key).close()
+    return answer
 
 
 def assert_compiles(target, jobs):
     """Every job compiles for the target, with no more scratch memory in HBM than it says."""
-    answers, complaints = compile_jobs(target, jobs)
-    assert len(answers) == len(jobs), complaints
-    for job, answer in zip(jobs, answers, strict=True):
+    for job in jobs:
+        answer = compile_job(target, job)
         assert "error" not in answer, (target, job, answer["error"])
         if "temporary_bytes" in job:
             assert answer["temporary_bytes"] <= job["temporary_bytes"], (target, job, answer)
@@ -90,16 +140,29 @@ def read_cycles(dump):
     return cycles
 
 
+def _with_lengths(function, length):
+    """`function` with a last argument, one int32 for each sequence, that is a constant."""
+
+    def call(*arrays):
+        import jax.numpy as jnp
+
+        return function(*arrays, jnp.full(arrays[0].shape[:1], length, jnp.int32))
+
+    return call
+
+
 def _main(target, dump):
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
     import harness
 
-    for job in json.load(sys.stdin):
-        function = harness.body(job["kernel"], "tpu", job["function"])
+    for line in sys.stdin:
+        job = json.loads(line)
+        function = harness.body(job["kernel"], job.get("body", "tpu"), job["function"])
+        function = functools.partial(function, **job["options"])
+        if "full_lengths" in job:
+            function = _with_lengths(function, job["full_lengths"])
         try:
-            compiled = compile_one(
-                functools.partial(function, **job["options"]), job["arguments"], target
-            )
+            compiled = compile_one(function, job["arguments"], target)
             answer = {"temporary_bytes": compiled.memory_analysis().temp_size_in_bytes}
         except Exception as error:  # noqa: BLE001  (whatever the compiler says is the answer)
             answer = {"error": str(error)[:2000]}

@@ -3,19 +3,18 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
+import tpu_compiler
 from harness import (
     DTYPES,
-    RAGGED,
     assert_close,
     attention_reference,
     call,
     find_races,
     load,
     normal,
+    ragged,
 )
-
-import torch
-import tpu_compiler
 
 BACKENDS = ("tpu", "cpu")
 
@@ -37,9 +36,16 @@ def check(backend, shape, dtype, **options):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("length", RAGGED)
-def test_ragged_lengths_agree_with_float64(backend, length):
-    check(backend, (1, 3, 1, length, length, 64), jnp.float32)
+@pytest.mark.parametrize("length, head_dim, dtype", ragged(full=False))
+def test_ragged_lengths_agree_with_float64(backend, length, head_dim, dtype):
+    check(backend, (1, 3, 1, length, length, head_dim), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length, head_dim, dtype", ragged(full=True))
+def test_ragged_lengths_of_every_head_dim_and_dtype(backend, length, head_dim, dtype):
+    check(backend, (1, 3, 1, length, length, head_dim), dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

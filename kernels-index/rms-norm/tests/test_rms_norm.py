@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import tpu_compiler
-from harness import DTYPES, RAGGED, assert_close, call, find_races, load, normal, wide
+from harness import DTYPES, EDGES, assert_close, call, find_races, load, normal, ragged, wide
 
 BACKENDS = ("tpu", "cpu")
 
@@ -23,10 +23,17 @@ def check(backend, shape, dtype, weight_dtype=None, eps=1e-6):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rows", RAGGED)
-def test_ragged_row_counts_agree_with_float64(backend, dtype, rows):
-    check(backend, (rows, 128), dtype)
+@pytest.mark.parametrize("rows, width, dtype", ragged(full=False))
+def test_ragged_row_counts_agree_with_float64(backend, rows, width, dtype):
+    check(backend, (rows, width), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rows, width, dtype", ragged(full=True))
+def test_ragged_row_counts_of_every_head_dim_and_dtype(backend, rows, width, dtype):
+    """The last dimension of a q or k norm is head_dim."""
+    check(backend, (rows, width), dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -37,7 +44,7 @@ def test_shapes_of_models_agree_with_float64(backend, dtype, shape):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("width", RAGGED)
+@pytest.mark.parametrize("width", EDGES)
 def test_ragged_widths_agree_with_float64(backend, width):
     check(backend, (5, width), jnp.float32)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import tpu_compiler
-from harness import DTYPES, RAGGED, assert_close, call, find_races, load, normal, wide
+from harness import DTYPES, assert_close, call, find_races, load, normal, ragged, wide
 
 BACKENDS = ("tpu", "cpu")
 
@@ -42,9 +42,16 @@ def check(backend, shape, dtype, rotated=None, unsqueeze_dim=1, shared=False):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("length", RAGGED)
-def test_ragged_lengths_agree_with_float64(backend, length):
-    check(backend, (2, 3, 1, length, 64), jnp.float32)
+@pytest.mark.parametrize("length, head_dim, dtype", ragged(full=False))
+def test_ragged_lengths_agree_with_float64(backend, length, head_dim, dtype):
+    check(backend, (2, 3, 1, length, head_dim), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("length, head_dim, dtype", ragged(full=True))
+def test_ragged_lengths_of_every_head_dim_and_dtype(backend, length, head_dim, dtype):
+    check(backend, (2, 3, 1, length, head_dim), dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

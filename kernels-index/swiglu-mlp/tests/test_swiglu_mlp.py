@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 import tpu_compiler
-from harness import DTYPES, RAGGED, assert_close, call, find_races, load, normal, wide
+from harness import DTYPES, assert_close, call, find_races, load, normal, ragged, wide
 
 BACKENDS = ("tpu", "cpu")
 
@@ -37,9 +37,16 @@ def check_mlp(backend, shape, intermediate, dtype):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rows", RAGGED)
-def test_ragged_row_counts_agree_with_float64(backend, rows):
-    check_mlp(backend, (rows, 64), 192, jnp.float32)
+@pytest.mark.parametrize("rows, hidden, dtype", ragged(full=False))
+def test_ragged_row_counts_agree_with_float64(backend, rows, hidden, dtype):
+    check_mlp(backend, (rows, hidden), 192, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rows, hidden, dtype", ragged(full=True))
+def test_ragged_row_counts_of_every_width_and_dtype(backend, rows, hidden, dtype):
+    check_mlp(backend, (rows, hidden), 192, dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
