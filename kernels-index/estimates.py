@@ -42,10 +42,8 @@ def decode_attention(batch, heads, kv_heads, capacity, head_dim, dtype="bfloat16
         "function": "decode_attention",
         "label": f"B {batch}, H/K {heads}/{kv_heads}, C {capacity}, D {head_dim}, full",
         "dtype": dtype,
-        "arguments": [[[batch, heads, 1, head_dim], dtype], kv, kv],
+        "arguments": [[[batch, heads, 1, head_dim], dtype], kv, kv, [[batch], "int32"]],
         "options": {"scale": head_dim**-0.5},
-        # A length that is read from memory counts as nearly nothing in the model.
-        "full_lengths": capacity,
         "flops": 4 * batch * heads * capacity * head_dim,
         "bytes": 2 * batch * kv_heads * capacity * head_dim * WIDTH[dtype],
     }
@@ -143,8 +141,8 @@ program, copies and relayouts around the kernel included.
   bandwidth, so a figure below its floor cannot be true: there the floor is the better figure, and no ratio
   is given. The floor takes no account of a head_dim of 64, which fills only a part of the MXU.
 - "not modelled": it compiles, but the model ends the process on an operation that it does not know.
-- Lengths read from memory count as nearly nothing in the model, so `decode_attention` is compiled with the
-  lengths of a full cache as constants.
+- `decode_attention` reads its lengths from memory, which the model does not know: its rows mean a full
+  cache, and the floor counts all of it.
 - Only figures of one device beside each other mean something, and they mean little where both arms are
   near the floor: such an operation is bound by memory.
 

@@ -40,9 +40,9 @@ SETTINGS = {
 class Compiler:
     """A child process that compiles for one target; it loads libtpu once for many jobs.
 
-    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`, and where the
-    Pallas body is not meant `body`; with `full_lengths` a last argument of equal constants is added.
-    An answer has `temporary_bytes` or `error`, and with `profile` the `cycles` of every operation.
+    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`, and `body`
+    "cpu" where the JAX body is meant. An answer has `temporary_bytes` or `error`, and with `profile`
+    the `cycles` of every operation.
     """
 
     def __init__(self, target, profile=False):
@@ -140,17 +140,6 @@ def read_cycles(dump):
     return cycles
 
 
-def _with_lengths(function, length):
-    """`function` with a last argument, one int32 for each sequence, that is a constant."""
-
-    def call(*arrays):
-        import jax.numpy as jnp
-
-        return function(*arrays, jnp.full(arrays[0].shape[:1], length, jnp.int32))
-
-    return call
-
-
 def _main(target, dump):
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
     import harness
@@ -159,8 +148,6 @@ def _main(target, dump):
         job = json.loads(line)
         function = harness.body(job["kernel"], job.get("body", "tpu"), job["function"])
         function = functools.partial(function, **job["options"])
-        if "full_lengths" in job:
-            function = _with_lengths(function, job["full_lengths"])
         try:
             compiled = compile_one(function, job["arguments"], target)
             answer = {"temporary_bytes": compiled.memory_analysis().temp_size_in_bytes}
