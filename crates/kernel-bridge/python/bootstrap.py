@@ -7,8 +7,10 @@ import types
 PACKAGE = "kernel_bridge_host"
 
 
-def prepare(tpu):
+def prepare(tpu, cache):
     """Sets what torch and JAX read when they are imported, and imports both.
+
+    `cache` is the folder for JAX's compile cache, or None.
 
     Without a TPU, torch must not load device plug-ins by itself (torch_tpu takes seconds, and hangs
     when its runtime is touched), and JAX must not look for a TPU. Both are set, not proposed: a value
@@ -17,6 +19,9 @@ def prepare(tpu):
     if not tpu:
         os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         os.environ["JAX_PLATFORMS"] = "cpu"
+    elif cache is not None:
+        # torch_tpu's own cache of compiled programs, below the user's folder rather than a shared one.
+        os.environ.setdefault("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", os.path.join(cache, "torch_tpu"))
     # An embedded interpreter has no arguments; libraries that look at them expect a list.
     if not getattr(sys, "argv", None):
         sys.argv = [""]
@@ -27,6 +32,12 @@ def prepare(tpu):
     # XLA would otherwise still read an input after the caller got its result and wrote to the
     # input. It holds for clients made later, so it comes before the first JAX array.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
+    # What the user chose by JAX's own variable stays.
+    if cache is not None and jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", cache)
+        # By default JAX keeps only what took a second or more.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def install(sources):

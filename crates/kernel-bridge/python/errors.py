@@ -12,6 +12,14 @@ class ArgumentError(TypeError):
         self.problem = problem
 
 
+class CompileRefused(RuntimeError):
+    """A call that would have to be compiled, while the guard forbids it."""
+
+    def __init__(self, reason):
+        super().__init__(f"would have to be compiled ({reason})")
+        self.reason = reason
+
+
 def call_problem(function, arguments, keywords):
     """What is wrong with a call's arguments, as parameter and text; None where they fit.
 

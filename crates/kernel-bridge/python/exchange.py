@@ -126,15 +126,14 @@ def _private_functions():
 
         probe = torch.arange(4, dtype=torch.float32)
         if torch.equal(export_array(import_array(probe)), probe):
-            return import_array, export_array
+            return import_array, export_array, (import_capsule, export_capsule, device)
     except Exception:  # any change of these functions leads to the public ones
         pass
     return None
 
 
-_import, _export = _private_functions() or (_public_import, _public_export)
-#: Whether the fast functions are in use, for `doctor`.
-FAST = _import is not _public_import
+#: JAX's import and export of capsules and its device, for the Rust side; None where they have moved.
+_import, _export, CAPSULES = _private_functions() or (_public_import, _public_export, None)
 
 
 def to_jax(tensor, parameter):
@@ -171,6 +170,11 @@ def to_jax(tensor, parameter):
     return array
 
 
+def _shares(array, inputs):
+    pointer = array.unsafe_buffer_pointer()
+    return any(pointer == other.unsafe_buffer_pointer() for other in inputs)
+
+
 def _compact_strides(shape):
     strides, step = [], 1
     for size in reversed(shape):
@@ -200,12 +204,16 @@ def _name(dtype):
     return str(dtype).removeprefix("torch.")
 
 
-def to_torch(value):
-    """Results of a JAX function as torch tensors; tuples, lists and None keep their form."""
+def to_torch(value, inputs=()):
+    """Results of a JAX function as torch tensors; tuples, lists and None keep their form.
+
+    `inputs` are the arrays that it was called with: JAX hands an argument that is returned as it is
+    through, and what the caller then writes to the result would change the argument.
+    """
     if isinstance(value, jax.Array):
-        return _export(value)
+        return _export(value).clone() if _shares(value, inputs) else _export(value)
     if isinstance(value, (tuple, list)):
-        items = [to_torch(item) for item in value]
+        items = [to_torch(item, inputs) for item in value]
         # A named tuple takes its fields one by one.
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value

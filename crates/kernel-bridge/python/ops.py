@@ -14,11 +14,8 @@ import time
 import jax
 import torch
 
-from . import exchange, interpret, signature
+from . import compiles, exchange, interpret, signature
 from .errors import ArgumentError
-
-#: One tuple for each compile: payload, op, shapes, statics, seconds of tracing, seconds of XLA, interpreted.
-compiles = []
 
 _MISSING = inspect.Parameter.empty
 _NO_TENSOR = object()
@@ -144,6 +141,9 @@ class JaxOp:
         ]
         self._positional = sum(parameter.kind is not kinds.KEYWORD_ONLY for parameter in kept)
         self._donated = tuple(donate_argnums or ())
+        if self._donated:
+            compiles.watch.donates()
+        self._site = compiles.Site(payload, name, self._parameters)
         self._compiled = {}
         self._lock = threading.Lock()
 
@@ -182,7 +182,7 @@ class JaxOp:
         compiled = self._compiled.get(key)
         if compiled is None:
             compiled = self._compile(key, arrays)
-        result = exchange.to_torch(compiled(*arrays))
+        result = exchange.to_torch(compiled(*arrays), arrays)
         if self._donated:
             self._take_over(values, result)
         return result
@@ -271,16 +271,11 @@ class JaxOp:
         with self._lock:
             if plan in self._compiled:
                 return self._compiled[plan]
+            self._site.ask(plan)
+            found = compiles.found_on_disk()
             compiled, traced, built, interpreted = _compile(self._function_of(plan), arrays)
-            shapes = [f"{array.dtype}{list(array.shape)}" for array in arrays]
-            statics = [
-                f"{parameter.name}={part!r}"
-                for parameter, part in zip(self._parameters, plan)
-                if not parameter.is_tensor
-            ]
-            compiles.append(
-                (self.payload, self._qualname, shapes, statics, traced, built, interpreted)
-            )
+            cached = compiles.found_on_disk() > found
+            self._site.record(plan, arrays, traced, built, interpreted, "jax", cached)
             self._compiled[plan] = compiled
             return compiled
 

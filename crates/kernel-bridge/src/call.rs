@@ -1,13 +1,14 @@
-//! Calling functions and layers of a kernel with libtorch tensors.
+//! Calling a kernel's functions with libtorch tensors.
 
 use std::sync::Arc;
 
 use pyo3::exceptions::{PyKeyboardInterrupt, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use tch::Tensor;
 
 use crate::Inner;
+use crate::direct::Direct;
 use crate::error::{BridgeError, Site};
 use crate::{interpreter, python, tensor};
 
@@ -29,7 +30,7 @@ pub enum Arg<'a> {
 }
 
 impl Arg<'_> {
-    fn to_python(self, py: Python<'_>) -> Result<Bound<'_, PyAny>, BridgeError> {
+    pub(crate) fn to_python(self, py: Python<'_>) -> Result<Bound<'_, PyAny>, BridgeError> {
         let host = |error: PyErr| BridgeError::Host(python::exception(py, &error));
         Ok(match self {
             Self::Tensor(tensor) => tensor::to_python(py, tensor)?,
@@ -71,21 +72,83 @@ impl Arg<'_> {
     }
 }
 
+/// A value of its own, as a bound layer keeps it.
+#[derive(Debug)]
+pub(crate) enum Value {
+    Tensor(Tensor),
+    Float(f64),
+    Int(i64),
+    Bool(bool),
+    Text(String),
+    None,
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Tensor(tensor) => Self::Tensor(tensor.shallow_clone()),
+            Self::Float(value) => Self::Float(*value),
+            Self::Int(value) => Self::Int(*value),
+            Self::Bool(value) => Self::Bool(*value),
+            Self::Text(text) => Self::Text(text.clone()),
+            Self::None => Self::None,
+        }
+    }
+}
+
+impl Value {
+    /// A constant of Python code; none for types that no argument can be of.
+    pub(crate) fn read(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        Ok(if object.is_none() {
+            Some(Self::None)
+        } else if object.is_exact_instance_of::<PyBool>() {
+            Some(Self::Bool(object.extract()?))
+        } else if object.is_exact_instance_of::<PyInt>() {
+            object.extract().ok().map(Self::Int)
+        } else if object.is_exact_instance_of::<PyFloat>() {
+            Some(Self::Float(object.extract()?))
+        } else if object.is_exact_instance_of::<PyString>() {
+            Some(Self::Text(object.extract()?))
+        } else {
+            None
+        })
+    }
+
+    /// The value as an argument.
+    pub(crate) fn as_arg(&self) -> Arg<'_> {
+        match self {
+            Self::Tensor(tensor) => Arg::Tensor(tensor),
+            Self::Float(value) => Arg::Float(*value),
+            Self::Int(value) => Arg::Int(*value),
+            Self::Bool(value) => Arg::Bool(*value),
+            Self::Text(text) => Arg::Text(text),
+            Self::None => Arg::None,
+        }
+    }
+}
+
 /// What every callable of a kernel carries.
-struct Callable {
-    inner: Arc<Inner>,
-    kernel: Arc<str>,
-    symbol: String,
-    object: Py<PyAny>,
+pub(crate) struct Callable {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) kernel: Arc<str>,
+    pub(crate) symbol: String,
+    pub(crate) object: Py<PyAny>,
+    /// The way past Python, where the object is an op.
+    pub(crate) direct: Option<Arc<Direct>>,
 }
 
 impl Callable {
-    fn call(
+    pub(crate) fn call(
         &self,
         arguments: &[Arg<'_>],
         keywords: &[(&str, Arg<'_>)],
         receiver: Option<&Py<PyAny>>,
     ) -> Result<Vec<Tensor>, BridgeError> {
+        if let Some(direct) = &self.direct
+            && let Some(result) = direct.call(&self.inner, arguments, keywords)
+        {
+            return result;
+        }
         Python::attach(|py| {
             let site = || Site {
                 kernel: self.kernel.to_string(),
@@ -108,6 +171,12 @@ impl Callable {
             let failed = |error: &PyErr| {
                 if error.is_instance_of::<PyKeyboardInterrupt>(py) {
                     return BridgeError::Interrupted;
+                }
+                if let Some(reason) = self.refused_compile(py, error) {
+                    return BridgeError::Compile {
+                        site: site(),
+                        reason,
+                    };
                 }
                 BridgeError::Call {
                     site: site(),
@@ -156,6 +225,15 @@ impl Callable {
 }
 
 impl Callable {
+    /// What is new about a call that the guard did not let compile.
+    fn refused_compile(&self, py: Python<'_>, error: &PyErr) -> Option<String> {
+        let class = self.inner.modules.errors.bind(py).getattr("CompileRefused").ok()?;
+        if !error.matches(py, class).unwrap_or(false) {
+            return None;
+        }
+        error.value(py).getattr("reason").ok()?.extract().ok()
+    }
+
     /// Parameter and problem where an exception says that the call was wrong, not the kernel.
     fn argument_problem(
         &self,
@@ -246,12 +324,14 @@ impl Op {
         object: Py<PyAny>,
     ) -> PyResult<Self> {
         let parameters = parameters(object.bind(py))?;
+        let direct = Direct::of(&inner, object.bind(py))?;
         Ok(Self {
             callable: Callable {
                 inner,
                 kernel,
                 symbol: symbol.to_owned(),
                 object,
+                direct,
             },
             parameters,
         })
@@ -273,179 +353,5 @@ impl Op {
         keywords: &[(&str, Arg<'_>)],
     ) -> Result<Vec<Tensor>, BridgeError> {
         self.callable.call(arguments, keywords, None)
-    }
-}
-
-/// A layer class of a kernel, not yet bound to weights.
-pub struct LayerClass {
-    callable: Callable,
-    parameters: Vec<String>,
-}
-
-impl std::fmt::Debug for LayerClass {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "LayerClass({}: {})",
-            self.callable.kernel, self.callable.symbol
-        )
-    }
-}
-
-impl LayerClass {
-    pub(crate) fn new(
-        inner: Arc<Inner>,
-        kernel: Arc<str>,
-        name: &str,
-        forward: Py<PyAny>,
-        parameters: Vec<String>,
-    ) -> Self {
-        let callable = Callable {
-            inner,
-            kernel,
-            symbol: name.to_owned(),
-            object: forward,
-        };
-        Self {
-            callable,
-            parameters,
-        }
-    }
-
-    /// Names of the parameters of `forward`, without `self`.
-    pub fn parameters(&self) -> &[String] {
-        &self.parameters
-    }
-
-    /// Binds the layer to the attributes that its `forward` reads from `self`. Tensors are shared:
-    /// a later change of the weights in place is seen.
-    ///
-    /// # Errors
-    /// [`BridgeError::Tensor`] or [`BridgeError::Host`].
-    pub fn bind(&self, attributes: &Attributes<'_>) -> Result<BoundLayer, BridgeError> {
-        let from = &self.callable;
-        Python::attach(|py| {
-            let layers = from.inner.modules.layers.bind(py);
-            let proxy = attributes.proxy(py, layers, &from.symbol)?;
-            Ok(BoundLayer {
-                callable: Callable {
-                    inner: Arc::clone(&from.inner),
-                    kernel: Arc::clone(&from.kernel),
-                    symbol: from.symbol.clone(),
-                    object: from.object.clone_ref(py),
-                },
-                proxy: proxy.unbind(),
-            })
-        })
-    }
-}
-
-/// A layer with weights.
-pub struct BoundLayer {
-    callable: Callable,
-    proxy: Py<PyAny>,
-}
-
-impl std::fmt::Debug for BoundLayer {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            formatter,
-            "BoundLayer({}: {})",
-            self.callable.kernel, self.callable.symbol
-        )
-    }
-}
-
-impl BoundLayer {
-    /// Calls `forward` and returns its tensors.
-    ///
-    /// # Errors
-    /// As [`Op::call`].
-    pub fn forward(&self, arguments: &[Arg<'_>]) -> Result<Vec<Tensor>, BridgeError> {
-        self.callable.call(arguments, &[], Some(&self.proxy))
-    }
-}
-
-/// What a layer's `forward` may read from `self`.
-#[derive(Debug, Default)]
-pub struct Attributes<'a>(Vec<(&'a str, Attribute<'a>)>);
-
-#[derive(Debug)]
-enum Attribute<'a> {
-    Tensor(&'a Tensor),
-    Float(f64),
-    Int(i64),
-    Activation(&'a str),
-    Child(Attributes<'a>),
-}
-
-impl<'a> Attributes<'a> {
-    /// No attributes.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A tensor, such as `weight`.
-    #[must_use]
-    pub fn tensor(self, name: &'a str, tensor: &'a Tensor) -> Self {
-        self.with(name, Attribute::Tensor(tensor))
-    }
-
-    /// A number, such as `variance_epsilon`.
-    #[must_use]
-    pub fn float(self, name: &'a str, value: f64) -> Self {
-        self.with(name, Attribute::Float(value))
-    }
-
-    /// An integer, such as `hidden_size`.
-    #[must_use]
-    pub fn int(self, name: &'a str, value: i64) -> Self {
-        self.with(name, Attribute::Int(value))
-    }
-
-    /// A function by the name that `hidden_act` of a config gives it: `silu`, `gelu` or
-    /// `gelu_pytorch_tanh`.
-    #[must_use]
-    pub fn activation(self, name: &'a str, activation: &'a str) -> Self {
-        self.with(name, Attribute::Activation(activation))
-    }
-
-    /// A module within the module, such as `gate_proj`; it can be called as a linear map where it
-    /// has a `weight`.
-    #[must_use]
-    pub fn child(self, name: &'a str, attributes: Self) -> Self {
-        self.with(name, Attribute::Child(attributes))
-    }
-
-    fn with(mut self, name: &'a str, attribute: Attribute<'a>) -> Self {
-        self.0.push((name, attribute));
-        self
-    }
-
-    fn proxy<'py>(
-        &self,
-        py: Python<'py>,
-        layers: &Bound<'py, PyAny>,
-        owner: &str,
-    ) -> Result<Bound<'py, PyAny>, BridgeError> {
-        let host = |error: PyErr| BridgeError::Host(python::exception(py, &error));
-        let values = PyDict::new(py);
-        for (name, attribute) in &self.0 {
-            let value = match attribute {
-                Attribute::Tensor(tensor) => Arg::Tensor(tensor).to_python(py)?,
-                Attribute::Float(value) => Arg::Float(*value).to_python(py)?,
-                Attribute::Int(value) => Arg::Int(*value).to_python(py)?,
-                Attribute::Activation(activation) => layers
-                    .getattr("ACTIVATIONS")
-                    .and_then(|table| table.get_item(activation))
-                    .map_err(host)?,
-                Attribute::Child(child) => child.proxy(py, layers, &format!("{owner}.{name}"))?,
-            };
-            values.set_item(name, value).map_err(host)?;
-        }
-        layers
-            .getattr("proxy")
-            .and_then(|f| f.call1((owner, values)))
-            .map_err(host)
     }
 }

@@ -132,6 +132,11 @@ impl Environment {
         &self.root
     }
 
+    /// The folder with its packages.
+    pub fn site_packages(&self) -> &Path {
+        &self.site_packages
+    }
+
     /// The interpreter within it.
     pub fn python(&self) -> PathBuf {
         self.root.join("bin/python")
@@ -206,8 +211,19 @@ fn has_shared_library(base: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// An environment that fits, without anything in its packages.
+    pub(crate) fn complete() -> tempfile::TempDir {
+        fake(PYTHON_VERSION, &COMPLETE)
+    }
+
+    #[test]
+    fn the_torch_of_tch_is_the_one_that_is_pinned() {
+        let pins = include_str!("../../../python-requirements.txt");
+        assert!(pins.lines().any(|line| line == format!("torch=={TORCH_VERSION}")));
+    }
 
     const COMPLETE: [&str; 3] = ["torch-2.13.0+cpu", "jax-0.10.2", "jaxlib-0.10.2"];
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::tpu::TpuError;
 use crate::environment::{PYTHON_VERSION, TORCH_VERSION, VARIABLE};
 
 /// A Python environment that cannot be used.
@@ -133,6 +134,9 @@ pub enum BridgeError {
     /// The environment cannot be used.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+    /// The TPU cannot be used.
+    #[error(transparent)]
+    Tpu(#[from] TpuError),
     /// The interpreter did not start.
     #[error("Python did not start from `{}`: {reason}", .root.display())]
     Start {
@@ -173,6 +177,14 @@ pub enum BridgeError {
         /// What is wrong, the parameter's name included.
         problem: String,
     },
+    /// The call would have to be compiled, and the guard forbids that.
+    #[error("{site} would have to be compiled although the model is warm: {reason}")]
+    Compile {
+        /// The kernel, the symbol and the arguments.
+        site: Site,
+        /// What is new about the call.
+        reason: String,
+    },
     /// A kernel's code failed while it ran.
     #[error("{site} failed: {exception}")]
     Call {
@@ -207,9 +219,11 @@ impl BridgeError {
             Self::Environment(_) | Self::Start { .. } | Self::OtherEnvironment { .. } => {
                 "python-environment"
             }
+            Self::Tpu(_) => "tpu",
             Self::Load { .. } => "kernel-load",
             Self::Symbol { .. } => "kernel-symbol",
             Self::Argument { .. } => "kernel-argument",
+            Self::Compile { .. } => "kernel-compile",
             Self::Call { .. } | Self::Result { .. } => "kernel-call",
             Self::Interrupted => "interrupted",
             Self::Tensor(_) => "tensor",
@@ -221,11 +235,15 @@ impl BridgeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Environment(error) => Some(error.hint()),
+            Self::Tpu(error) => Some(error.hint().to_owned()),
             Self::Start { .. } => Some("run `cargo xtask env` and build again".to_owned()),
             Self::Load { exception, .. } if exception.class == "ModuleNotFoundError" => Some(
                 "install the module that the kernel needs into the environment, or choose another \
                  kernel"
                     .to_owned(),
+            ),
+            Self::Compile { .. } => Some(
+                "warm the model up with every shape that it will meet, or allow compiles".to_owned(),
             ),
             Self::Call { exception, .. } if exception.message.contains("RESOURCE_EXHAUSTED") => {
                 Some("the kernel wants more memory than the device has for these shapes".to_owned())

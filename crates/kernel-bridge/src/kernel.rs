@@ -10,8 +10,9 @@ use pyo3::types::{PyBytes, PyDict};
 use sha2::{Digest, Sha256};
 
 use crate::Inner;
-use crate::call::{self, LayerClass, Op};
+use crate::call::{self, Op};
 use crate::error::{BridgeError, Site};
+use crate::layer::{LayerClass, SingleCall};
 use crate::python;
 
 /// A kernel whose module is there.
@@ -80,7 +81,7 @@ impl LoadedKernel {
     /// [`BridgeError::Symbol`]: there is none of this name, or it breaks the rules for layers.
     pub fn layer(&self, name: &str) -> Result<LayerClass, BridgeError> {
         Python::attach(|py| {
-            let find = || -> PyResult<(Py<PyAny>, Vec<String>)> {
+            let find = || -> PyResult<(Py<PyAny>, Vec<String>, Option<SingleCall>)> {
                 let layers = self.inner.modules.layers.bind(py);
                 let class = layers
                     .getattr("find")?
@@ -88,9 +89,10 @@ impl LoadedKernel {
                 let forward = class.getattr("forward")?;
                 // The first one is `self`.
                 let parameters = call::parameters(&forward)?.into_iter().skip(1).collect();
-                Ok((forward.unbind(), parameters))
+                let single = SingleCall::of(&self.inner, &forward)?;
+                Ok((forward.unbind(), parameters, single))
             };
-            let (forward, parameters) =
+            let (forward, parameters, single) =
                 find().map_err(|error| self.symbol_error(py, name, &error))?;
             Ok(LayerClass::new(
                 Arc::clone(&self.inner),
@@ -98,6 +100,7 @@ impl LoadedKernel {
                 name,
                 forward,
                 parameters,
+                single,
             ))
         })
     }

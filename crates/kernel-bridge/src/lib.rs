@@ -15,15 +15,24 @@
 //!   traceback is kept apart.
 //! - The interpreter's lock is taken inside a call and never while a lock of ours is held.
 
+mod artifacts;
+mod attributes;
 mod call;
+mod compile;
+mod direct;
+mod dlpack;
+mod element;
 mod environment;
 mod error;
 mod interpreter;
 mod kernel;
+mod layer;
+mod pjrt;
 mod python;
 mod tensor;
+pub mod tpu;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -32,11 +41,18 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use tch::Tensor;
 
-pub use call::{Arg, Attributes, BoundLayer, LayerClass, Op};
+pub use artifacts::CACHE_VARIABLE;
+pub use attributes::Attributes;
+pub use call::{Arg, Op};
+pub use compile::{Compile, CompileGuard, CpuPath};
 pub use environment::{Environment, TORCH_VERSION, VARIABLE};
 pub use error::{BridgeError, EnvironmentError, PythonException, Site};
 pub use kernel::LoadedKernel;
+pub use layer::{BoundLayer, LayerClass};
+pub use pjrt::PjrtError;
 
+use crate::compile::{Switches, Watch};
+use crate::direct::{Direct, Pjrt};
 use crate::python::HostModules;
 
 /// What answers a payload's import of `torch_tpu`.
@@ -61,25 +77,6 @@ pub struct BridgeOptions {
     pub tpu: bool,
 }
 
-/// One compile of a kernel's function.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Compile {
-    /// Our name of the kernel's module.
-    pub module: String,
-    /// The op, as the kernel registered it.
-    pub op: String,
-    /// Types and shapes of the tensors, such as `float32[8, 128]`.
-    pub shapes: Vec<String>,
-    /// Static arguments, such as `causal=True`.
-    pub statics: Vec<String>,
-    /// Seconds of tracing in JAX.
-    pub trace_seconds: f64,
-    /// Seconds of compiling in XLA.
-    pub compile_seconds: f64,
-    /// Whether a Pallas body runs in interpret mode, which says nothing about speed.
-    pub interpreted: bool,
-}
-
 /// The running interpreter with our Python modules in it. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Bridge {
@@ -88,7 +85,11 @@ pub struct Bridge {
 
 pub(crate) struct Inner {
     pub(crate) modules: HostModules,
-    environment: Environment,
+    pub(crate) environment: Environment,
+    pub(crate) switches: Arc<Switches>,
+    pub(crate) pjrt: Pjrt,
+    /// By the address of the Python op, which each of them keeps alive. Locked for moments only.
+    pub(crate) directs: Mutex<HashMap<usize, Arc<Direct>>>,
     /// Python's identifiers of the threads that run kernels. Locked for moments only, and by
     /// holders of the interpreter's lock only.
     running: Mutex<Vec<u64>>,
@@ -155,6 +156,14 @@ impl Bridge {
         if use_torch_tpu && environment.installed("torch_tpu").is_none() {
             return Err(missing("torch_tpu").into());
         }
+        if options.tpu {
+            // Only where the caller found a chip: without one, the runtime hangs.
+            let touched = tpu::first_touch(environment, tpu::FIRST_TOUCH_LIMIT)?;
+            tracing::debug!("torch sees {} TPU devices", touched.devices);
+            if let Some(hint) = tpu::allocator_hint() {
+                tracing::info!("{hint}");
+            }
+        }
         interpreter::start(environment)?;
         Python::attach(|py| {
             let _starting = STARTING
@@ -163,10 +172,15 @@ impl Bridge {
             if let Some(bridge) = BRIDGE.get() {
                 return Ok(bridge.clone());
             }
+            let switches = Arc::new(Switches::default());
+            let watch = Watch::new(Arc::clone(&switches));
             let bridge = Self {
                 inner: Arc::new(Inner {
-                    modules: HostModules::install(py, options.tpu, use_torch_tpu)?,
+                    modules: HostModules::install(py, options.tpu, use_torch_tpu, watch)?,
                     environment: environment.clone(),
+                    switches,
+                    pjrt: Pjrt::default(),
+                    directs: Mutex::default(),
                     running: Mutex::default(),
                 }),
             };
@@ -189,20 +203,37 @@ impl Bridge {
     /// [`BridgeError::Host`].
     pub fn compiles(&self) -> Result<Vec<Compile>, BridgeError> {
         Python::attach(|py| {
-            type Entry = (String, String, Vec<String>, Vec<String>, f64, f64, bool);
+            type Entry = (
+                String,
+                String,
+                Vec<String>,
+                Vec<String>,
+                String,
+                f64,
+                f64,
+                bool,
+                String,
+                bool,
+            );
             let read = || -> PyResult<Vec<Compile>> {
-                let list = self.inner.modules.ops.bind(py).getattr("compiles")?;
+                let list = self.inner.modules.compiles.bind(py).getattr("done")?;
                 let entries: Vec<Entry> = list.extract()?;
-                let compile =
-                    |(module, op, shapes, statics, traced, built, interpreted): Entry| Compile {
+                let compile = |entry: Entry| {
+                    let (module, op, shapes, statics, reason, traced, built, interpreted, path, cached) =
+                        entry;
+                    Compile {
                         module,
                         op,
                         shapes,
                         statics,
+                        reason,
                         trace_seconds: traced,
                         compile_seconds: built,
                         interpreted,
-                    };
+                        path: if path == "pjrt" { CpuPath::Pjrt } else { CpuPath::Jax },
+                        cached,
+                    }
+                };
                 Ok(entries.into_iter().map(compile).collect())
             };
             read().map_err(|error| BridgeError::Host(python::exception(py, &error)))
@@ -217,12 +248,27 @@ impl Bridge {
         Python::attach(|py| {
             self.inner
                 .modules
-                .ops
+                .compiles
                 .bind(py)
-                .getattr("compiles")
+                .getattr("done")
                 .and_then(|list| list.len())
                 .map_err(|error| BridgeError::Host(python::exception(py, &error)))
         })
+    }
+
+    /// Says what happens when a call has to be compiled: once a model is warm, that should not be.
+    pub fn set_compile_guard(&self, guard: CompileGuard) {
+        self.inner.switches.set_guard(guard);
+    }
+
+    /// Chooses how kernels run on the CPU, for comparisons; what an op cannot do goes the next way.
+    pub fn set_cpu_path(&self, path: CpuPath) {
+        self.inner.switches.set_path(path);
+    }
+
+    /// How kernels run on the CPU where they can.
+    pub fn cpu_path(&self) -> CpuPath {
+        direct::describe_path(&self.inner.switches, &self.inner.pjrt, &self.inner.environment)
     }
 
     /// A tensor with the same values on a device that only Python's torch knows, such as `tpu`.
@@ -239,6 +285,30 @@ impl Bridge {
                 Some(tensor) => Ok(tensor),
                 None => Ok(tensor.shallow_clone()),
             }
+        })
+    }
+
+    /// A tensor with the same values where another tensor is: how tensors get to a TPU, which tch has
+    /// no name for.
+    ///
+    /// # Errors
+    /// [`BridgeError::Host`] where the copy fails.
+    pub fn to_device_of(&self, tensor: &Tensor, other: &Tensor) -> Result<Tensor, BridgeError> {
+        let device = self.device_of(other)?;
+        self.to_device(tensor, &device)
+    }
+
+    /// The device of a tensor as Python's torch names it, such as `tpu:0`. tch's own
+    /// `Tensor::device` says `Mps` of every device that it does not know.
+    ///
+    /// # Errors
+    /// [`BridgeError::Host`].
+    pub fn device_of(&self, tensor: &Tensor) -> Result<String, BridgeError> {
+        Python::attach(|py| {
+            crate::tensor::to_python(py, tensor)?
+                .getattr("device")
+                .map(|device| device.to_string())
+                .map_err(|error| BridgeError::Host(python::exception(py, &error)))
         })
     }
 

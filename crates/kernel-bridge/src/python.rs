@@ -5,15 +5,19 @@ use std::ffi::CString;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::artifacts;
+use crate::compile::Watch;
 use crate::error::{BridgeError, PythonException};
 
 /// Modules in the order in which they import each other.
-const MODULES: [(&str, &str); 8] = [
+const MODULES: [(&str, &str); 10] = [
     ("errors", include_str!("../python/errors.py")),
+    ("compiles", include_str!("../python/compiles.py")),
     ("exchange", include_str!("../python/exchange.py")),
     ("interpret", include_str!("../python/interpret.py")),
     ("signature", include_str!("../python/signature.py")),
     ("ops", include_str!("../python/ops.py")),
+    ("direct", include_str!("../python/direct.py")),
     ("facade", include_str!("../python/facade.py")),
     ("loader", include_str!("../python/loader.py")),
     ("layers", include_str!("../python/layers.py")),
@@ -24,10 +28,13 @@ const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
 pub(crate) struct HostModules {
     pub(crate) loader: Py<PyAny>,
     pub(crate) layers: Py<PyAny>,
-    pub(crate) ops: Py<PyAny>,
+    pub(crate) compiles: Py<PyAny>,
+    pub(crate) direct: Py<PyAny>,
     pub(crate) errors: Py<PyAny>,
     /// The `Host` that payloads get their decorators from.
     pub(crate) host: Py<PyAny>,
+    /// JAX's import of a capsule, its export of an array, and its device, see `python/exchange.py`.
+    capsules: Option<[Py<PyAny>; 3]>,
 }
 
 impl HostModules {
@@ -36,6 +43,7 @@ impl HostModules {
         py: Python<'_>,
         tpu: bool,
         use_torch_tpu: bool,
+        watch: Watch,
     ) -> Result<Self, BridgeError> {
         let build = || -> PyResult<Self> {
             let sources = PyDict::new(py);
@@ -49,21 +57,34 @@ impl HostModules {
                 c"<kernel-bridge>/bootstrap.py",
                 c"_kernel_bridge_bootstrap",
             )?;
-            bootstrap.getattr("prepare")?.call1((tpu,))?;
+            let cache = artifacts::cache_root()
+                .and_then(|root| artifacts::private_folder(&root.join("jax")))
+                .map(|folder| folder.display().to_string());
+            bootstrap.getattr("prepare")?.call1((tpu, cache))?;
             let modules = bootstrap.getattr("install")?.call1((sources,))?;
             let module = |name: &str| modules.get_item(name);
+            module("compiles")?.setattr("watch", Py::new(py, watch)?)?;
+            let direct = module("direct")?;
+            let capsules: Option<[Py<PyAny>; 3]> = direct.getattr("CAPSULES")?.extract()?;
             Ok(Self {
+                capsules,
+                direct: direct.unbind(),
+                compiles: module("compiles")?.unbind(),
                 host: module("ops")?
                     .getattr("Host")?
                     .call1((use_torch_tpu,))?
                     .unbind(),
                 loader: module("loader")?.unbind(),
                 layers: module("layers")?.unbind(),
-                ops: module("ops")?.unbind(),
                 errors: module("errors")?.unbind(),
             })
         };
         build().map_err(|error| BridgeError::Host(exception(py, &error)))
+    }
+
+    /// Import, export and device for capsules; none where this JAX has them elsewhere.
+    pub(crate) fn capsules(&self) -> Option<[&Py<PyAny>; 3]> {
+        self.capsules.as_ref().map(|capsules| capsules.each_ref())
     }
 }
 

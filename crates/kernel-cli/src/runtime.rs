@@ -16,9 +16,9 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 
 const VARIABLE: &str = "KERNEL_RUNTIME_LIBRARY";
 #[cfg(target_os = "macos")]
-const FILE: &str = "libkernel_runtime.dylib";
+pub(crate) const FILE: &str = "libkernel_runtime.dylib";
 #[cfg(not(target_os = "macos"))]
-const FILE: &str = "libkernel_runtime.so";
+pub(crate) const FILE: &str = "libkernel_runtime.so";
 
 type Callback = unsafe extern "C" fn(user: *mut c_void, bytes: *const u8, length: usize);
 type Run = unsafe extern "C" fn(*const u8, usize, Callback, *mut c_void) -> i32;
@@ -116,10 +116,7 @@ pub(crate) struct Runtime {
 impl Runtime {
     /// Finds and opens the library and compares the versions of the interface.
     pub(crate) fn open() -> Result<Self, RuntimeError> {
-        let path = find(
-            std::env::var_os(VARIABLE).as_deref(),
-            std::env::current_exe().ok().as_deref(),
-        )?;
+        let path = locate()?;
         let unopenable = |error: libloading::Error| RuntimeError::Unopenable {
             path: path.clone(),
             reason: error_text(&error),
@@ -221,6 +218,14 @@ unsafe extern "C" fn receive(user: *mut c_void, bytes: *const u8, length: usize)
             conversation.outcome = Some(Err(RuntimeError::Protocol(error.to_string())));
         }
     }
+}
+
+/// Where the runtime library is.
+pub(crate) fn locate() -> Result<PathBuf, RuntimeError> {
+    find(
+        std::env::var_os(VARIABLE).as_deref(),
+        std::env::current_exe().ok().as_deref(),
+    )
 }
 
 fn find(variable: Option<&OsStr>, program: Option<&Path>) -> Result<PathBuf, RuntimeError> {

@@ -5,6 +5,8 @@
 //! environment. All of it takes a few dozen small reads.
 
 mod pci;
+pub mod holders;
+pub mod pjrt;
 pub mod python;
 pub mod tpu;
 

@@ -88,6 +88,11 @@ impl PythonEnvironment {
         &self.root
     }
 
+    /// The folder with its packages.
+    pub fn site_packages(&self) -> &Path {
+        &self.packages
+    }
+
     /// The version of a package, by any spelling of its name.
     pub fn version(&self, package: &str) -> Option<&str> {
         self.versions.get(&normalise(package)).map(String::as_str)

@@ -1,24 +1,24 @@
-//! `doctor`: what is installed, and what is missing.
+//! `doctor`: what is installed, what does not fit together, and what to do about it.
 //!
-//! Everything is read from names of files and folders. Python is not started, and no TPU is
-//! opened: its runtime hangs on a machine that has none.
+//! Everything is read from names of files and folders. Python is not started, no lock is tried, and no
+//! TPU is opened: its runtime hangs on a machine that has none.
 
-use std::path::PathBuf;
+mod packages;
+mod tpus;
+
 use std::process::ExitCode;
 
 use clap::Args;
 use kernel_registry::Registry;
+use kernel_registry::system::pjrt;
 use kernel_registry::system::python::PythonEnvironment;
 use kernel_registry::tpu;
 use serde::Serialize;
 
 use super::Context;
 use crate::failure::Failure;
+use crate::runtime;
 
-/// The versions that the runtime library is made for, see `python-requirements.txt`.
-const PACKAGES: [(&str, &str); 2] = [("torch", "2.13.0"), ("jax", "0.10.2")];
-/// The compiler for TPUs, which is needed for TPUs and for checks against them.
-const LIBTPU: (&str, &str) = ("libtpu", "0.0.52");
 const PYTHON: std::ops::RangeInclusive<(u32, u32)> = (3, 11)..=(3, 14);
 const ENVIRONMENT_HINT: &str = "make the environment with `cargo xtask env`";
 
@@ -33,7 +33,8 @@ struct Report {
     checks: Vec<Check>,
 }
 
-#[derive(Serialize)]
+/// One line of the report.
+#[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     ok: bool,
@@ -42,19 +43,35 @@ struct Check {
     hint: Option<String>,
 }
 
+impl Check {
+    /// A line that informs and cannot be wrong.
+    fn note(name: &'static str, found: String) -> Self {
+        Self {
+            name,
+            ok: true,
+            found: Some(found),
+            wanted: None,
+            hint: None,
+        }
+    }
+}
+
 pub(crate) fn run(_: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
     let output = context.output;
     let registry = context.shared.registry(output)?;
     let environment = PythonEnvironment::find();
+    let scan = tpu::scan();
     let mut checks = vec![
         python(environment.as_ref()),
         environment_check(environment.as_ref()),
     ];
-    checks.extend(PACKAGES.map(|wanted| package(environment.as_ref(), wanted, true)));
-    let tpus = tpu::scan();
-    let has_tpu = !tpus.functions.is_empty();
-    checks.push(package(environment.as_ref(), LIBTPU, has_tpu));
-    checks.push(tpu_check(&tpus));
+    checks.extend(packages::checks(
+        environment.as_ref(),
+        !scan.functions.is_empty(),
+    ));
+    checks.push(tpus::chips(&scan));
+    checks.extend(tpus::holders());
+    checks.push(cpu_path(environment.as_ref()));
     checks.push(runtime_library());
     checks.push(machine(&registry));
     checks.push(cache(&registry));
@@ -108,82 +125,36 @@ fn environment_check(environment: Option<&PythonEnvironment>) -> Check {
     }
 }
 
-/// A package whose version is compared without its local part (`2.13.0+cpu`).
-fn package(
-    environment: Option<&PythonEnvironment>,
-    (name, wanted): (&'static str, &str),
-    needed: bool,
-) -> Check {
-    let found = environment.and_then(|environment| environment.version(name));
-    let is_wanted = found.is_some_and(|found| found.split('+').next() == Some(wanted));
-    Check {
-        name,
-        ok: is_wanted || (!needed && found.is_none()),
-        found: found
-            .or((!needed).then_some("none, and not needed without a TPU"))
-            .map(str::to_owned),
-        wanted: Some(wanted.to_owned()),
-        hint: Some(ENVIRONMENT_HINT.to_owned()),
-    }
-}
-
-fn tpu_check(scan: &tpu::TpuScan) -> Check {
-    let count = scan.functions.len();
-    let found = scan.generation().map_or_else(
-        || "none".to_owned(),
-        |generation| {
-            format!(
-                "{count} of generation {generation}, {} usable",
-                scan.usable()
-            )
-        },
-    );
-    Check {
-        name: "tpu",
-        ok: scan.usable() == count,
-        found: Some(found),
-        wanted: None,
-        hint: Some("give the devices under /dev/vfio to this container or user".to_owned()),
-    }
+/// How kernels run on the CPU: without a plug-in they run as well, at about three times the cost of a
+/// small call.
+fn cpu_path(environment: Option<&PythonEnvironment>) -> Check {
+    let found = match environment.map(|found| pjrt::find_plugin(found.site_packages())) {
+        None => "none, without an environment".to_owned(),
+        Some(Ok(plugin)) => format!("PJRT, {}", plugin.display()),
+        Some(Err(absent)) => format!("JAX: {absent}"),
+    };
+    Check::note("kernels on the cpu", found)
 }
 
 /// Looks where the commands that need it look.
 fn runtime_library() -> Check {
-    let file = format!("libkernel_runtime{}", std::env::consts::DLL_SUFFIX);
-    let named = std::env::var_os("KERNEL_RUNTIME_LIBRARY").filter(|value| !value.is_empty());
-    let folder = std::env::current_exe()
-        .ok()
-        .and_then(|program| program.parent().map(PathBuf::from));
-    let places = match (named, folder) {
-        (Some(path), _) => vec![PathBuf::from(path)],
-        (None, Some(folder)) => vec![folder.join(&file), folder.join("../lib").join(&file)],
-        (None, None) => Vec::new(),
+    let (found, hint) = match runtime::locate() {
+        Ok(path) => (Some(path.display().to_string()), None),
+        Err(error) => (None, error.hint()),
     };
-    let found = places.into_iter().find(|path| path.is_file());
     Check {
         name: "runtime library",
         ok: found.is_some(),
-        found: found.map(|path| path.display().to_string()),
-        wanted: Some(file),
-        hint: Some(
-            "build it with `cargo build --release --package kernel-runtime` after `cargo xtask env`"
-                .to_owned(),
-        ),
+        found,
+        wanted: Some(runtime::FILE.to_owned()),
+        hint,
     }
 }
 
 fn machine(registry: &Registry) -> Check {
     let system = registry.system();
-    Check {
-        name: "machine",
-        ok: true,
-        found: Some(format!(
-            "{} {}, backend {}",
-            system.cpu, system.os, system.backend
-        )),
-        wanted: None,
-        hint: None,
-    }
+    let found = format!("{} {}, backend {}", system.cpu, system.os, system.backend);
+    Check::note("machine", found)
 }
 
 fn cache(registry: &Registry) -> Check {
