@@ -7,6 +7,7 @@ of ours (JAX) or none at all (PJRT).
 """
 
 import ast
+import importlib
 import inspect
 import textwrap
 import time
@@ -77,7 +78,7 @@ class Prepared:
             return None
         if "stablehlo.custom_call" in exported.mlir_module():
             return None
-        return exported.mlir_module_serialized
+        return _without_locations(exported.mlir_module_serialized)
 
     def record(self, compile_seconds, cached):
         """Counts the compile that the Rust side did."""
@@ -115,6 +116,22 @@ def prepare(op, arguments, keywords):
     return Prepared(op, tuple(plan), inputs, arrays)
 
 
+def _without_locations(code):
+    """StableHLO without names of files and lines: its digest is that of what it computes."""
+    try:
+        from jax._src.export._export import _module_to_bytecode
+        from jax._src.interpreters import mlir
+        from jax._src.lib import _jax
+        from jaxlib.mlir import passmanager
+
+        with mlir.make_ir_context():
+            module = _jax.mlir.deserialize_portable_artifact(code)
+            passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+            return _module_to_bytecode(module)
+    except Exception:  # private functions that have moved: a cache that finds less, nothing worse
+        return code
+
+
 def _is_flat(tree):
     """Whether a result is an array, or a plain tuple or list of arrays."""
     skeleton = jax.tree_util.tree_unflatten(tree, [0] * tree.num_leaves)
@@ -138,15 +155,17 @@ def single_call(forward):
         return None
     if not isinstance(function, ast.FunctionDef) or function.decorator_list:
         return None
-    body = function.body
-    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]
-    if len(body) != 1 or not isinstance(body[0], ast.Return):
-        return None
-    call = body[0].value
+    *before, last = function.body
+    call = last.value if isinstance(last, ast.Return) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return None
     op = forward.__globals__.get(call.func.id)
+    for statement in before:
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            op = _imported(forward, statement, call.func.id) or op
+        elif not is_text:
+            return None
     parameters = list(inspect.signature(forward).parameters.values())
     plain = inspect.Parameter.POSITIONAL_OR_KEYWORD
     if not candidate(op) or any(parameter.kind is not plain for parameter in parameters):
@@ -178,6 +197,16 @@ def single_call(forward):
     if any(name is None for name, _ in named):
         return None
     return op, positional, named
+
+
+def _imported(forward, statement, name):
+    """What a relative import within `forward` binds a name to; None where it is another name."""
+    for alias in statement.names:
+        if (alias.asname or alias.name) == name:
+            relative = "." * statement.level + (statement.module or "")
+            module = importlib.import_module(relative, forward.__globals__["__package__"])
+            return getattr(module, alias.name, None)
+    return None
 
 
 #: Import of a capsule, export of an array, and the device, for the Rust side; None without them.

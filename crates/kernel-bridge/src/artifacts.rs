@@ -30,7 +30,7 @@ pub(crate) struct Artifacts {
 
 /// The folder that the compile caches of this user lie in: `KERNEL_COMPILE_CACHE`, else one in the
 /// user's cache folder. None where the user wants none or has no home.
-pub fn cache_root() -> Option<PathBuf> {
+pub(crate) fn cache_root() -> Option<PathBuf> {
     match std::env::var_os(CACHE_VARIABLE) {
         Some(value) if value.is_empty() => None,
         Some(value) => Some(PathBuf::from(value)),

@@ -98,8 +98,6 @@ arguments! {
         try_get: Opaque,
         try_get_user: Opaque,
     }
-    /// Frees a client.
-    ClientDestroy at 11 { client: Opaque }
     /// The devices that a client can reach.
     ClientAddressableDevices at 16 { client: Opaque, devices: *const Opaque, device_count: usize }
     /// Compiles a program.
@@ -112,8 +110,6 @@ arguments! {
     }
     /// Frees an executable.
     ExecutableDestroy at 40 { executable: Opaque }
-    /// How many results an executable has.
-    ExecutableNumOutputs at 44 { executable: Opaque, count: usize }
     /// An executable as bytes.
     ExecutableSerialize at 49 {
         executable: Opaque,
