@@ -10,7 +10,9 @@ mod support;
 use std::cell::Cell;
 use std::hint::black_box;
 
-use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
+use criterion::{
+    BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime,
+};
 use kernel_bridge::{Arg, CpuPath, Op};
 use support::{Sample, bridge};
 use tch::{Device, Kind, Tensor};

@@ -227,7 +227,13 @@ impl Callable {
 impl Callable {
     /// What is new about a call that the guard did not let compile.
     fn refused_compile(&self, py: Python<'_>, error: &PyErr) -> Option<String> {
-        let class = self.inner.modules.errors.bind(py).getattr("CompileRefused").ok()?;
+        let class = self
+            .inner
+            .modules
+            .errors
+            .bind(py)
+            .getattr("CompileRefused")
+            .ok()?;
         if !error.matches(py, class).unwrap_or(false) {
             return None;
         }

@@ -114,12 +114,17 @@ impl Watch {
 #[pymethods]
 impl Watch {
     /// Whether an op may be compiled now.
-    #[expect(clippy::needless_pass_by_value, reason = "Python's values arrive owned")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "Python's values arrive owned"
+    )]
     fn may_compile(&self, module: String, op: String, reason: String) -> bool {
         match self.switches.guard() {
             CompileGuard::Allow => true,
             CompileGuard::Warn => {
-                tracing::warn!("`{op}` of {module} is compiled although the model is warm: {reason}");
+                tracing::warn!(
+                    "`{op}` of {module} is compiled although the model is warm: {reason}"
+                );
                 true
             }
             CompileGuard::Refuse => false,

@@ -83,10 +83,7 @@ enum Compiled {
 impl Direct {
     /// The direct way to an op; none where the object is another function, or an op that Python
     /// has to see each time.
-    pub(crate) fn of(
-        inner: &Inner,
-        object: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<Arc<Self>>> {
+    pub(crate) fn of(inner: &Inner, object: &Bound<'_, PyAny>) -> PyResult<Option<Arc<Self>>> {
         let py = object.py();
         let is_candidate: bool = inner
             .modules
@@ -198,12 +195,11 @@ impl Direct {
                 named.set_item(name, value.to_python(py)?)?;
             }
             let positional = PyTuple::new(py, positional)?;
-            let prepared = inner
-                .modules
-                .direct
-                .bind(py)
-                .getattr("prepare")?
-                .call1((self.op.bind(py), positional, named))?;
+            let prepared = inner.modules.direct.bind(py).getattr("prepare")?.call1((
+                self.op.bind(py),
+                positional,
+                named,
+            ))?;
             if prepared.is_none() {
                 return Ok(None);
             }
@@ -350,9 +346,8 @@ fn run_pjrt(executable: &Executable, inputs: &[View<'_>]) -> Result<Vec<Tensor>,
         let pointer = buffer.pointer()?;
         // SAFETY: the buffer holds a result of this type and shape in row-major order, the default
         // of a program that names no layout, and is the only one that has the memory.
-        let tensor = unsafe {
-            tensor::adopt(pointer, output.element, &output.shape, Box::new(buffer))
-        };
+        let tensor =
+            unsafe { tensor::adopt(pointer, output.element, &output.shape, Box::new(buffer)) };
         results.push(tensor?);
     }
     Ok(results)
@@ -401,8 +396,7 @@ impl JaxFunction {
                         let capsule = dlpack::capsule(py, input, None)?;
                         let arguments = (capsule, device, py.None(), py.None(), 1);
                         let array = import.bind(py).call1(arguments)?.unbind();
-                        let mut known =
-                            self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut known = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
                         let before = known[index].replace((input.data.addr(), array.clone_ref(py)));
                         drop(known);
                         // Python code runs when an array dies: not under our lock.
@@ -414,10 +408,7 @@ impl JaxFunction {
             }
             let thread = interpreter::current_thread(py);
             inner.enter(thread);
-            let outcome = self
-                .callable
-                .bind(py)
-                .call1(PyTuple::new(py, arrays)?);
+            let outcome = self.callable.bind(py).call1(PyTuple::new(py, arrays)?);
             inner.leave(thread);
             let result = outcome?;
             let items: Vec<Bound<'_, PyAny>> = if let Ok(tuple) = result.cast::<PyTuple>() {
@@ -439,7 +430,11 @@ impl JaxFunction {
 }
 
 /// The switch that tells which of the two ways an op is called, for reports.
-pub(crate) fn describe_path(switches: &Switches, pjrt: &Pjrt, environment: &Environment) -> CpuPath {
+pub(crate) fn describe_path(
+    switches: &Switches,
+    pjrt: &Pjrt,
+    environment: &Environment,
+) -> CpuPath {
     match switches.path() {
         CpuPath::Auto | CpuPath::Pjrt if pjrt.get(environment).is_some() => CpuPath::Pjrt,
         CpuPath::Auto | CpuPath::Pjrt => CpuPath::Jax,

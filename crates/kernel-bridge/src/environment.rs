@@ -222,7 +222,10 @@ pub(crate) mod tests {
     #[test]
     fn the_torch_of_tch_is_the_one_that_is_pinned() {
         let pins = include_str!("../../../python-requirements.txt");
-        assert!(pins.lines().any(|line| line == format!("torch=={TORCH_VERSION}")));
+        assert!(
+            pins.lines()
+                .any(|line| line == format!("torch=={TORCH_VERSION}"))
+        );
     }
 
     const COMPLETE: [&str; 3] = ["torch-2.13.0+cpu", "jax-0.10.2", "jaxlib-0.10.2"];

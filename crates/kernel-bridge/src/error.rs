@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::tpu::TpuError;
 use crate::environment::{PYTHON_VERSION, TORCH_VERSION, VARIABLE};
+use crate::tpu::TpuError;
 
 /// A Python environment that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -243,7 +243,8 @@ impl BridgeError {
                     .to_owned(),
             ),
             Self::Compile { .. } => Some(
-                "warm the model up with every shape that it will meet, or allow compiles".to_owned(),
+                "warm the model up with every shape that it will meet, or allow compiles"
+                    .to_owned(),
             ),
             Self::Call { exception, .. } if exception.message.contains("RESOURCE_EXHAUSTED") => {
                 Some("the kernel wants more memory than the device has for these shapes".to_owned())

@@ -79,7 +79,10 @@ impl LayerClass {
                     direct: None,
                 },
                 proxy: proxy.unbind(),
-                call: self.single.as_ref().and_then(|single| single.bind(attributes)),
+                call: self
+                    .single
+                    .as_ref()
+                    .and_then(|single| single.bind(attributes)),
             })
         })
     }

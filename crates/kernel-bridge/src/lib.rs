@@ -219,8 +219,18 @@ impl Bridge {
                 let list = self.inner.modules.compiles.bind(py).getattr("done")?;
                 let entries: Vec<Entry> = list.extract()?;
                 let compile = |entry: Entry| {
-                    let (module, op, shapes, statics, reason, traced, built, interpreted, path, cached) =
-                        entry;
+                    let (
+                        module,
+                        op,
+                        shapes,
+                        statics,
+                        reason,
+                        traced,
+                        built,
+                        interpreted,
+                        path,
+                        cached,
+                    ) = entry;
                     Compile {
                         module,
                         op,
@@ -230,7 +240,11 @@ impl Bridge {
                         trace_seconds: traced,
                         compile_seconds: built,
                         interpreted,
-                        path: if path == "pjrt" { CpuPath::Pjrt } else { CpuPath::Jax },
+                        path: if path == "pjrt" {
+                            CpuPath::Pjrt
+                        } else {
+                            CpuPath::Jax
+                        },
                         cached,
                     }
                 };
@@ -268,7 +282,11 @@ impl Bridge {
 
     /// How kernels run on the CPU where they can.
     pub fn cpu_path(&self) -> CpuPath {
-        direct::describe_path(&self.inner.switches, &self.inner.pjrt, &self.inner.environment)
+        direct::describe_path(
+            &self.inner.switches,
+            &self.inner.pjrt,
+            &self.inner.environment,
+        )
     }
 
     /// A tensor with the same values on a device that only Python's torch knows, such as `tpu`.

@@ -155,7 +155,9 @@ fn end_group(child: &Child) {
 
 /// The line that the script prints when all went well.
 fn parse(output: &str) -> Option<Touched> {
-    let line = output.lines().find_map(|line| line.strip_prefix("touched "))?;
+    let line = output
+        .lines()
+        .find_map(|line| line.strip_prefix("touched "))?;
     let (devices, value) = line.split_once(' ')?;
     (value == "24.0").then(|| devices.parse().ok().map(|devices| Touched { devices }))?
 }
@@ -214,7 +216,9 @@ mod tests {
         let (_folder, environment) = environment(script);
         let error = first_touch(&environment, Duration::from_secs(20)).unwrap_err();
         assert!(
-            error.to_string().ends_with("RuntimeError: device or resource busy"),
+            error
+                .to_string()
+                .ends_with("RuntimeError: device or resource busy"),
             "{error}"
         );
         assert!(error.hint().contains("doctor"));

@@ -35,18 +35,27 @@ fn tensors_are_placed_by_their_like_and_keep_a_name_for_their_device() {
 #[test]
 fn an_op_tells_shapes_for_tensors_elsewhere_and_refuses_a_mixture() {
     let sample = Sample::new("_devices", &[("__init__.py", KERNEL)]);
-    let join = bridge().load(&sample.verified()).unwrap().function("join").unwrap();
+    let join = bridge()
+        .load(&sample.verified())
+        .unwrap()
+        .function("join")
+        .unwrap();
     let (x, y) = (
         Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)),
         Tensor::zeros([3, 5], (Kind::Float, Device::Cpu)),
     );
     let [there, other] = [&x, &y].map(|tensor| bridge().to_device(tensor, "meta").unwrap());
-    let results = join.call(&[Arg::Tensor(&there), Arg::Tensor(&other)], &[]).unwrap();
+    let results = join
+        .call(&[Arg::Tensor(&there), Arg::Tensor(&other)], &[])
+        .unwrap();
     assert_eq!(results[0].size(), [2, 5]);
     assert_eq!(results[1].kind(), Kind::BFloat16);
     assert_eq!(bridge().device_of(&results[0]).unwrap(), "meta");
     let error = join
         .call(&[Arg::Tensor(&x), Arg::Tensor(&other)], &[])
         .unwrap_err();
-    assert!(error.to_string().contains("several devices: cpu, meta"), "{error}");
+    assert!(
+        error.to_string().contains("several devices: cpu, meta"),
+        "{error}"
+    );
 }

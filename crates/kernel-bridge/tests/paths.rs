@@ -9,6 +9,7 @@ mod support;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kernel_bridge::{Arg, Attributes, BridgeError, CompileGuard, CpuPath, Op};
+use kernel_registry::system::pjrt::find_plugin;
 use kernel_spec::variant::Backend;
 use support::{Sample, bridge, of_index};
 use tch::{Device, IndexOp, Kind, Tensor};
@@ -105,7 +106,10 @@ fn every_way_gives_the_same_results_for_every_layout_and_type() {
             // Twice: the first call compiles, the second finds what it left.
             for _ in 0..2 {
                 let arguments = [Arg::Tensor(x), Arg::Tensor(y)];
-                results.push(mix.call(&arguments, &[("factor", Arg::Float(2.0))]).unwrap());
+                results.push(
+                    mix.call(&arguments, &[("factor", Arg::Float(2.0))])
+                        .unwrap(),
+                );
             }
         }
         let product = x.detach() * y * 2.0;
@@ -116,9 +120,32 @@ fn every_way_gives_the_same_results_for_every_layout_and_type() {
                 result[0].allclose(&product.to_kind(x.kind()), 1e-2, 1e-6, false),
                 "{x:?}"
             );
-            assert!(result[0].equal(&results[0][0]) && result[1].equal(&results[0][1]), "{x:?}");
+            assert!(
+                result[0].equal(&results[0][0]) && result[1].equal(&results[0][1]),
+                "{x:?}"
+            );
         }
     }
+}
+
+#[test]
+fn the_plug_in_of_the_environment_is_used_where_it_is_installed() {
+    let _turn = Turn::take();
+    let environment = bridge().environment().clone();
+    let expected = match find_plugin(environment.site_packages()) {
+        Ok(_) => CpuPath::Pjrt,
+        Err(absent) => {
+            println!("kernels run in JAX: {absent}");
+            CpuPath::Jax
+        }
+    };
+    assert_eq!(bridge().cpu_path(), expected);
+    let add = op("add");
+    let x = random(&[3, 43], Kind::Float);
+    add.call(&[Arg::Tensor(&x)], &[]).unwrap();
+    let compiles = bridge().compiles().unwrap();
+    let ours = compiles.iter().find(|compile| compile.shapes == ["float32[3, 43]"]);
+    assert_eq!(ours.unwrap().path, expected);
 }
 
 #[test]
@@ -133,7 +160,10 @@ fn a_result_never_shares_memory_with_an_argument() {
             let mut result = same.call(&[Arg::Tensor(&x)], &[]).unwrap().remove(0);
             assert!(result.equal(&before), "{path:?}");
             let _ = result.fill_(7.0);
-            assert!(x.equal(&before), "{path:?}: a write to the result changed the argument");
+            assert!(
+                x.equal(&before),
+                "{path:?}: a write to the result changed the argument"
+            );
         }
     }
 }
@@ -176,7 +206,10 @@ fn the_reason_of_a_compile_says_what_was_new_and_the_guard_stops_the_next() {
     call(&long, 11.0).unwrap();
     call(&long, 11.0).unwrap();
     let compiles = bridge().compiles().unwrap();
-    let reasons: Vec<&str> = compiles[before..].iter().map(|c| c.reason.as_str()).collect();
+    let reasons: Vec<&str> = compiles[before..]
+        .iter()
+        .map(|c| c.reason.as_str())
+        .collect();
     assert_eq!(
         reasons,
         [
@@ -217,19 +250,32 @@ fn a_layer_that_is_one_call_shares_weights_and_one_that_branches_still_branches(
             assert!(result.allclose(&expected, 1e-5, 1e-6, false), "{path:?}");
         }
         // What `forward` reads and a model lacks is still said.
-        let bare = kernel.layer("RMSNorm").unwrap().bind(&Attributes::new()).unwrap();
+        let bare = kernel
+            .layer("RMSNorm")
+            .unwrap()
+            .bind(&Attributes::new())
+            .unwrap();
         let error = bare.forward(&[Arg::Tensor(&x)]).unwrap_err().to_string();
         assert!(error.contains("reads `RMSNorm.weight`"), "{error}");
     }
     let kernel = bridge().load(&sample().verified()).unwrap();
-    let layer = |name: &str| kernel.layer(name).unwrap().bind(&Attributes::new()).unwrap();
+    let layer = |name: &str| {
+        kernel
+            .layer(name)
+            .unwrap()
+            .bind(&Attributes::new())
+            .unwrap()
+    };
     let (branch, adds) = (layer("Branch"), layer("Adds"));
     let one = Tensor::ones([4], (Kind::Float, Device::Cpu));
     for (x, expected) in [(&one, 2.0), (&-&one, -1.0), (&one, 2.0)] {
         let result = branch.forward(&[Arg::Tensor(x)]).unwrap().remove(0);
         assert_eq!(result.double_value(&[0]), expected);
     }
-    assert_eq!(adds.forward(&[Arg::Tensor(&one)]).unwrap()[0].double_value(&[0]), 2.0);
+    assert_eq!(
+        adds.forward(&[Arg::Tensor(&one)]).unwrap()[0].double_value(&[0]),
+        2.0
+    );
     let error = adds
         .forward(&[Arg::Tensor(&one), Arg::Tensor(&one)])
         .unwrap_err();
@@ -247,7 +293,8 @@ fn eight_threads_on_one_op_get_their_own_results() {
                 let add = &add;
                 scope.spawn(move || {
                     for round in 0..100 {
-                        let x = Tensor::full([64], thread * 1000 + round, (Kind::Float, Device::Cpu));
+                        let x =
+                            Tensor::full([64], thread * 1000 + round, (Kind::Float, Device::Cpu));
                         let result = add.call(&[Arg::Tensor(&x)], &[]).unwrap().remove(0);
                         assert!(result.equal(&(&x + 1.0)), "{path:?}");
                     }

@@ -60,8 +60,15 @@ old = custom_jax_kernel(_make(100), "old", warn_deprecated=False)
 def each(x):
     return [op(x) for op in ops] + [old(x)]
 "#;
-    let results = call(&kernel("_paths", source), "each", &[Arg::Tensor(&numbers(&[0.0]))]);
-    let found: Vec<f64> = results.iter().map(|tensor| tensor.double_value(&[0])).collect();
+    let results = call(
+        &kernel("_paths", source),
+        "each",
+        &[Arg::Tensor(&numbers(&[0.0]))],
+    );
+    let found: Vec<f64> = results
+        .iter()
+        .map(|tensor| tensor.double_value(&[0]))
+        .collect();
     assert_eq!(found, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 100.0]);
 }
 
@@ -135,10 +142,15 @@ def plain(x, count, *, factor, name, flag):
     );
     assert!(error.to_string().contains("expected int"), "{error}");
     let error = op
-        .call(&[Arg::Tensor(&zero), Arg::Int(1)], &[("fator", Arg::Float(1.0))])
+        .call(
+            &[Arg::Tensor(&zero), Arg::Int(1)],
+            &[("fator", Arg::Float(1.0))],
+        )
         .unwrap_err();
     assert!(
-        error.to_string().contains("`fator` is not a parameter of the op"),
+        error
+            .to_string()
+            .contains("`fator` is not a parameter of the op"),
         "{error}"
     );
 }
@@ -176,7 +188,10 @@ def wrong(x):
     let two = numbers(&[2.0]);
     let values = |name: &str| -> Vec<f64> {
         let results = call(&kernel, name, &[Arg::Tensor(&two)]);
-        results.iter().map(|tensor| tensor.double_value(&[0])).collect()
+        results
+            .iter()
+            .map(|tensor| tensor.double_value(&[0]))
+            .collect()
     };
     assert_eq!(values("without"), [10.0, 10.0]);
     assert_eq!(values("with_all"), [8.0, 12.0]);
@@ -187,7 +202,10 @@ def wrong(x):
         .call(&[Arg::Tensor(&two)], &[])
         .unwrap_err()
         .to_string();
-    assert!(error.contains("argument `parts` is a tensor, expected a list"), "{error}");
+    assert!(
+        error.contains("argument `parts` is a tensor, expected a list"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -215,11 +233,17 @@ def twice(x):
     let two = numbers(&[2.0]);
     let scale = kernel.function("scale").unwrap();
     let result = scale
-        .call(&[Arg::Tensor(&two), Arg::Int(3)], &[("factor", Arg::Float(0.5))])
+        .call(
+            &[Arg::Tensor(&two), Arg::Int(3)],
+            &[("factor", Arg::Float(0.5))],
+        )
         .unwrap();
     assert_eq!(result[0].double_value(&[0]), 3.0);
     // An alias keeps its tensor usable: it holds the new value.
-    assert_eq!(call(&kernel, "twice", &[Arg::Tensor(&two)])[0].double_value(&[0]), 6.0);
+    assert_eq!(
+        call(&kernel, "twice", &[Arg::Tensor(&two)])[0].double_value(&[0]),
+        6.0
+    );
 }
 
 #[test]
@@ -246,7 +270,8 @@ fn ops_are_found_through_the_helper_that_kernel_builder_writes() {
         ],
     );
     let kernel = bridge().load(&sample.verified()).unwrap();
-    let value = |name: &str| call(&kernel, name, &[Arg::Tensor(&numbers(&[-3.0]))])[0].double_value(&[0]);
+    let value =
+        |name: &str| call(&kernel, name, &[Arg::Tensor(&numbers(&[-3.0]))])[0].double_value(&[0]);
     assert_eq!(
         (value("double"), value("default"), value("relu")),
         (-6.0, -6.0, 0.0)
@@ -264,7 +289,10 @@ fn the_older_layout_with_a_folder_of_the_kernel_s_name_loads() {
         ],
     );
     let kernel = bridge().load(&sample.verified()).unwrap();
-    assert_eq!(call(&kernel, "value", &[Arg::Tensor(&numbers(&[1.0]))])[0].double_value(&[0]), 6.0);
+    assert_eq!(
+        call(&kernel, "value", &[Arg::Tensor(&numbers(&[1.0]))])[0].double_value(&[0]),
+        6.0
+    );
 }
 
 #[test]
@@ -296,10 +324,16 @@ attention = jax_op("flash::attention", _attention)
     let difference = (&result[0] - expected).abs().max().double_value(&[]);
     assert!(difference < 2e-4, "off by {difference}");
 
-    let sample = Sample::new("_lacking", &[("__init__.py", "import no_such_jax_library\n")]);
+    let sample = Sample::new(
+        "_lacking",
+        &[("__init__.py", "import no_such_jax_library\n")],
+    );
     let error = bridge().load(&sample.verified()).unwrap_err();
     assert!(error.to_string().contains("no_such_jax_library"), "{error}");
-    assert!(error.hint().unwrap().contains("install the module"), "{error:?}");
+    assert!(
+        error.hint().unwrap().contains("install the module"),
+        "{error:?}"
+    );
 }
 
 /// Kernels of a Hub, resolved for a machine without accelerators.
@@ -338,7 +372,11 @@ impl Kernels {
 
     fn verified(&self, reference: &str) -> VerifiedKernel {
         let resolved = self.registry.resolve(&reference.parse().unwrap()).unwrap();
-        self.registry.install(&resolved).unwrap().verified().unwrap()
+        self.registry
+            .install(&resolved)
+            .unwrap()
+            .verified()
+            .unwrap()
     }
 }
 
@@ -350,17 +388,24 @@ fn plain(value: i64) -> Build {
 #[test]
 fn two_versions_and_two_owners_of_one_name_live_side_by_side() {
     let kernels = Kernels::of([
-        KernelTree::new("one/scale").build("v1", plain(1)).build("v2", plain(2)),
+        KernelTree::new("one/scale")
+            .build("v1", plain(1))
+            .build("v2", plain(2)),
         KernelTree::new("two/scale").build("v1", plain(10)),
         KernelTree::new("two/anywhere").build(
             "v1",
             Build::new("torch-universal").file("__init__.py", "def value(x):\n    return x + 20\n"),
         ),
     ]);
-    let loaded: Vec<LoadedKernel> = ["one/scale@v1", "one/scale@v2", "two/scale@v1", "two/anywhere@v1"]
-        .into_iter()
-        .map(|reference| bridge().load(&kernels.verified(reference)).unwrap())
-        .collect();
+    let loaded: Vec<LoadedKernel> = [
+        "one/scale@v1",
+        "one/scale@v2",
+        "two/scale@v1",
+        "two/anywhere@v1",
+    ]
+    .into_iter()
+    .map(|reference| bridge().load(&kernels.verified(reference)).unwrap())
+    .collect();
     let zero = numbers(&[0.0]);
     let values: Vec<f64> = loaded
         .iter()
@@ -380,12 +425,10 @@ fn a_kernel_reaches_the_kernels_that_it_depends_on_and_no_others() {
              def other(x):\n    return get_kernel_dep('test/other')\n",
         )
         .metadata(|metadata| {
-            metadata
-                .kernel_depends
-                .push(Dependency {
-                    repository: "test/leaf".parse().unwrap(),
-                    requirement: Requirement::Version(3),
-                });
+            metadata.kernel_depends.push(Dependency {
+                repository: "test/leaf".parse().unwrap(),
+                requirement: Requirement::Version(3),
+            });
         });
     let kernels = Kernels::of([
         KernelTree::new("test/leaf").build("v3", leaf),
@@ -393,14 +436,19 @@ fn a_kernel_reaches_the_kernels_that_it_depends_on_and_no_others() {
     ]);
     let kernel = bridge().load(&kernels.verified("test/top@v1")).unwrap();
     let zero = numbers(&[0.0]);
-    assert_eq!(call(&kernel, "value", &[Arg::Tensor(&zero)])[0].double_value(&[0]), 3.0);
+    assert_eq!(
+        call(&kernel, "value", &[Arg::Tensor(&zero)])[0].double_value(&[0]),
+        3.0
+    );
     let error = kernel
         .function("other")
         .unwrap()
         .call(&[Arg::Tensor(&zero)], &[])
         .unwrap_err();
     assert!(
-        error.to_string().contains("`test/other` is not among the kernel-depends of this kernel (it has: test/leaf)"),
+        error.to_string().contains(
+            "`test/other` is not among the kernel-depends of this kernel (it has: test/leaf)"
+        ),
         "{error}"
     );
 }

@@ -30,7 +30,11 @@ fn compiles_of_a_process(cache: &Path) -> Vec<String> {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text.lines()
         .filter_map(|line| line.strip_prefix("compile: "))
         .map(|line| line.split(" in ").next().unwrap().to_owned())
@@ -41,17 +45,29 @@ fn compiles_of_a_process(cache: &Path) -> Vec<String> {
 fn a_second_process_compiles_nothing_and_a_damaged_artifact_is_made_again() {
     let cache = tempfile::tempdir().unwrap();
     let first = compiles_of_a_process(cache.path());
-    assert!(!first.is_empty() && first.iter().all(|line| line.ends_with("cached false")), "{first:?}");
+    assert!(
+        !first.is_empty() && first.iter().all(|line| line.ends_with("cached false")),
+        "{first:?}"
+    );
     let second = compiles_of_a_process(cache.path());
     assert_eq!(second.len(), first.len());
-    assert!(second.iter().all(|line| line.ends_with("cached true")), "{second:?}");
+    assert!(
+        second.iter().all(|line| line.ends_with("cached true")),
+        "{second:?}"
+    );
     let pjrt = cache.path().join("pjrt");
     for entry in std::fs::read_dir(&pjrt).into_iter().flatten() {
         std::fs::write(entry.unwrap().path(), "torn").unwrap();
     }
     let third = compiles_of_a_process(cache.path());
-    let pjrt: Vec<_> = third.iter().filter(|line| line.starts_with("Pjrt")).collect();
-    assert!(pjrt.iter().all(|line| line.ends_with("cached false")), "{third:?}");
+    let pjrt: Vec<_> = third
+        .iter()
+        .filter(|line| line.starts_with("Pjrt"))
+        .collect();
+    assert!(
+        pjrt.iter().all(|line| line.ends_with("cached false")),
+        "{third:?}"
+    );
 }
 
 #[test]
@@ -59,7 +75,11 @@ fn a_second_process_compiles_nothing_and_a_damaged_artifact_is_made_again() {
 fn one_process() {
     let sample = Sample::new("_warm", &[("__init__.py", KERNEL)]);
     let bridge = bridge();
-    let gate = bridge.load(&sample.verified()).unwrap().function("gate").unwrap();
+    let gate = bridge
+        .load(&sample.verified())
+        .unwrap()
+        .function("gate")
+        .unwrap();
     let x = Tensor::ones([64, 64], (Kind::Float, Device::Cpu));
     for path in [CpuPath::Jax, CpuPath::Auto] {
         bridge.set_cpu_path(path);

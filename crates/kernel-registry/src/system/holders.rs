@@ -46,7 +46,11 @@ fn find(proc: &Path, lockfile: &Path) -> Holders {
     }
     let is_stale = inode.is_some() && processes.is_empty();
     for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
-        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+        let Some(process) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
             continue;
         };
         let files = fs::read_dir(entry.path().join("fd")).into_iter().flatten();
@@ -125,7 +129,11 @@ mod tests {
         let files = proc.path().join("321/fd");
         fs::create_dir_all(&files).unwrap();
         fs::write(proc.path().join("321/comm"), "python\n").unwrap();
-        for (number, target) in [("0", "/dev/null"), ("5", "/dev/vfio/2"), ("6", "/dev/vfio/vfio")] {
+        for (number, target) in [
+            ("0", "/dev/null"),
+            ("5", "/dev/vfio/2"),
+            ("6", "/dev/vfio/vfio"),
+        ] {
             std::os::unix::fs::symlink(target, files.join(number)).unwrap();
         }
         let lockfile = proc.path().join("lockfile");

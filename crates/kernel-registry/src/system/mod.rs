@@ -4,8 +4,8 @@
 //! the versions of PyTorch and tvm-ffi from the names of `*.dist-info` folders in the project's
 //! environment. All of it takes a few dozen small reads.
 
-mod pci;
 pub mod holders;
+mod pci;
 pub mod pjrt;
 pub mod python;
 pub mod tpu;

@@ -52,7 +52,8 @@ pub(super) fn checks(environment: Option<&PythonEnvironment>, has_tpu: bool) -> 
         .iter()
         .map(|package| {
             let mut check = judge(package, found(package.name), has_tpu);
-            if let Some(problem) = problem(package.name, found("jax"), found("torch"), environment) {
+            if let Some(problem) = problem(package.name, found("jax"), found("torch"), environment)
+            {
                 check.ok = false;
                 check.hint = Some(problem);
             }
@@ -148,7 +149,11 @@ mod tests {
     #[test]
     fn every_package_is_pinned() {
         for package in &PACKAGES {
-            assert!(pinned(REQUIREMENTS, package.name).is_some(), "{}", package.name);
+            assert!(
+                pinned(REQUIREMENTS, package.name).is_some(),
+                "{}",
+                package.name
+            );
         }
         let text = "# torch==1\ntorch==2.13.0\nlibtpu==0.0.52 ; platform_machine == \"x86_64\"\n";
         assert_eq!(pinned(text, "torch"), Some("2.13.0"));

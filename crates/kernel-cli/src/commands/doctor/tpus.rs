@@ -45,7 +45,11 @@ fn judge(holders: &Holders) -> Option<Check> {
             .iter()
             .map(|holder| {
                 let command = holder.command.as_deref().unwrap_or("unknown command");
-                format!("process {} ({command}): {}", holder.process, holder.path.display())
+                format!(
+                    "process {} ({command}): {}",
+                    holder.process,
+                    holder.path.display()
+                )
             })
             .collect();
         return Some(Check {
