@@ -7,6 +7,7 @@ use tch::Tensor;
 use crate::call::{Arg, Value};
 use crate::error::BridgeError;
 use crate::python;
+use crate::tensor::Shared;
 
 /// What a layer's `forward` may read from `self`.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ impl<'a> Attributes<'a> {
         let (_, attribute) = self.0.iter().rev().find(|(name, _)| *name == first)?;
         match (attribute, rest) {
             (Attribute::Child(child), Some(rest)) => child.value(rest),
-            (Attribute::Tensor(tensor), None) => Some(Value::Tensor(tensor.shallow_clone())),
+            (Attribute::Tensor(tensor), None) => Some(Value::Tensor(Shared::of(tensor))),
             (Attribute::Float(value), None) => Some(Value::Float(*value)),
             (Attribute::Int(value), None) => Some(Value::Int(*value)),
             _ => None,

@@ -10,6 +10,7 @@ use tch::Tensor;
 use crate::Inner;
 use crate::direct::Direct;
 use crate::error::{BridgeError, Site};
+use crate::tensor::Shared;
 use crate::{interpreter, python, tensor};
 
 /// An argument of a kernel's function.
@@ -75,7 +76,7 @@ impl Arg<'_> {
 /// A value of its own, as a bound layer keeps it.
 #[derive(Debug)]
 pub(crate) enum Value {
-    Tensor(Tensor),
+    Tensor(Shared),
     Float(f64),
     Int(i64),
     Bool(bool),
@@ -86,7 +87,7 @@ pub(crate) enum Value {
 impl Clone for Value {
     fn clone(&self) -> Self {
         match self {
-            Self::Tensor(tensor) => Self::Tensor(tensor.shallow_clone()),
+            Self::Tensor(shared) => Self::Tensor(Shared::of(shared.tensor())),
             Self::Float(value) => Self::Float(*value),
             Self::Int(value) => Self::Int(*value),
             Self::Bool(value) => Self::Bool(*value),
@@ -117,7 +118,7 @@ impl Value {
     /// The value as an argument.
     pub(crate) fn as_arg(&self) -> Arg<'_> {
         match self {
-            Self::Tensor(tensor) => Arg::Tensor(tensor),
+            Self::Tensor(shared) => Arg::Tensor(shared.tensor()),
             Self::Float(value) => Arg::Float(*value),
             Self::Int(value) => Arg::Int(*value),
             Self::Bool(value) => Arg::Bool(*value),

@@ -35,20 +35,15 @@ struct ManagedTensor {
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
-/// What a capsule of ours owns: the structure, the shape it points to, and where wanted the tensor.
+/// What a capsule of ours owns: the structure, and the shape it points to.
 struct Owner {
     managed: ManagedTensor,
     shape: Box<[i64]>,
-    _tensor: Option<Tensor>,
 }
 
-/// A capsule over a compact tensor's memory. With `keep`, whoever takes the capsule keeps the tensor
-/// alive; without, the memory must outlive every use.
-pub(crate) fn capsule<'py>(
-    py: Python<'py>,
-    view: &View<'_>,
-    keep: Option<Tensor>,
-) -> PyResult<Bound<'py, PyAny>> {
+/// A capsule over a compact tensor's memory. It does not keep the tensor alive: whoever takes it may
+/// read it only while a tensor of this type and shape lies there.
+pub(crate) fn capsule<'py>(py: Python<'py>, view: &View<'_>) -> PyResult<Bound<'py, PyAny>> {
     unsafe extern "C" fn delete(managed: *mut ManagedTensor) {
         // SAFETY: the context is the owner that was leaked below, and DLPack calls this once.
         drop(unsafe { Box::from_raw((*managed).context.cast::<Owner>()) });
@@ -70,7 +65,6 @@ pub(crate) fn capsule<'py>(
             deleter: Some(delete),
         },
         shape: view.shape.into(),
-        _tensor: keep,
     }));
     owner.managed.shape = owner.shape.as_mut_ptr();
     owner.managed.context = (&raw mut *owner).cast();

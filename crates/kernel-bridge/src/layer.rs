@@ -120,6 +120,9 @@ impl BoundLayer {
     }
 }
 
+/// Keywords of a call as Python gives them.
+type Named<'py> = Vec<(String, Bound<'py, PyTuple>)>;
+
 /// A `forward` that is one call of an op.
 pub(crate) struct SingleCall {
     direct: Arc<Direct>,
@@ -149,7 +152,6 @@ impl SingleCall {
         if found.is_none() {
             return Ok(None);
         }
-        type Named<'py> = Vec<(String, Bound<'py, PyTuple>)>;
         let (op, positional, named): (Bound<'_, PyAny>, Vec<Bound<'_, PyTuple>>, Named<'_>) =
             found.extract()?;
         let Some(direct) = Direct::of(inner, &op)? else {

@@ -84,7 +84,7 @@ impl HostModules {
 
     /// Import, export and device for capsules; none where this JAX has them elsewhere.
     pub(crate) fn capsules(&self) -> Option<[&Py<PyAny>; 3]> {
-        self.capsules.as_ref().map(|capsules| capsules.each_ref())
+        self.capsules.as_ref().map(<[Py<PyAny>; 3]>::each_ref)
     }
 }
 

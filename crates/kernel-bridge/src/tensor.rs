@@ -37,6 +37,27 @@ pub(crate) fn from_python(object: &Bound<'_, PyAny>) -> Result<Option<Tensor>, B
     Ok(unsafe { Tensor::pyobject_unpack(object.as_ptr().cast()) }?)
 }
 
+/// A tensor that several threads read: the weight of a layer.
+#[derive(Debug)]
+pub(crate) struct Shared(Tensor);
+
+impl Shared {
+    /// Another handle to the same tensor.
+    pub(crate) fn of(tensor: &Tensor) -> Self {
+        Self(tensor.shallow_clone())
+    }
+
+    /// The tensor, for reading.
+    pub(crate) fn tensor(&self) -> &Tensor {
+        &self.0
+    }
+}
+
+// SAFETY: a handle is a counted pointer with an atomic count, and only shared references to the
+// tensor are given out. Through one, tch reads what libtorch lets several threads read at once
+// (sizes, type, address, values); its functions that write take `&mut`.
+unsafe impl Sync for Shared {}
+
 /// `View` of shim/tensor.cpp.
 #[repr(C)]
 struct RawView {

@@ -3,6 +3,7 @@
 //! The way is chosen for the process, so the tests here take turns.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![allow(clippy::float_cmp, reason = "small integers are exact")]
 
 mod support;
 
@@ -36,7 +37,7 @@ add = jax_op("paths::add", _add)
 from . import layers
 "#;
 
-const LAYERS: &str = r#"
+const LAYERS: &str = r"
 import torch
 from . import add, same
 
@@ -47,7 +48,7 @@ class Branch(torch.nn.Module):
 class Adds(torch.nn.Module):
     def forward(self, x):
         return add(x)
-"#;
+";
 
 const PATHS: [CpuPath; 3] = [CpuPath::Python, CpuPath::Jax, CpuPath::Auto];
 
@@ -144,7 +145,9 @@ fn the_plug_in_of_the_environment_is_used_where_it_is_installed() {
     let x = random(&[3, 43], Kind::Float);
     add.call(&[Arg::Tensor(&x)], &[]).unwrap();
     let compiles = bridge().compiles().unwrap();
-    let ours = compiles.iter().find(|compile| compile.shapes == ["float32[3, 43]"]);
+    let ours = compiles
+        .iter()
+        .find(|compile| compile.shapes == ["float32[3, 43]"]);
     assert_eq!(ours.unwrap().path, expected);
 }
 

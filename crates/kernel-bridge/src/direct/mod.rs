@@ -7,23 +7,28 @@
 //! wrong.
 #![expect(unsafe_code, reason = "tensors' memory is handed to compiled code")]
 
+mod jax;
+mod kind;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use kernel_registry::system::pjrt::find_plugin;
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use tch::Tensor;
 
+use self::jax::JaxFunction;
+use self::kind::{Described, Kind};
 use crate::artifacts::Artifacts;
 use crate::call::Arg;
 use crate::compile::{CpuPath, Switches};
 use crate::error::BridgeError;
 use crate::pjrt::{self, Client, Executable, PjrtError};
 use crate::tensor::View;
-use crate::{Environment, Inner, dlpack, interpreter, tensor};
+use crate::{Environment, Inner, tensor};
 
 /// The PJRT side of the process: opened when it is first wanted.
 #[derive(Default)]
@@ -65,7 +70,7 @@ impl Pjrt {
 pub(crate) struct Direct {
     op: Py<PyAny>,
     module: String,
-    plans: RwLock<HashMap<Vec<i64>, Option<Arc<Plan>>>>,
+    plans: RwLock<HashMap<Kind, Option<Arc<Plan>>>>,
 }
 
 /// What a call of one kind comes down to.
@@ -120,19 +125,7 @@ impl Direct {
         if path == CpuPath::Python || switches.donations() {
             return None;
         }
-        let mut kind = Vec::with_capacity(48);
-        kind.push(path as i64);
-        let values = || {
-            let named = keywords.iter().map(|(_, value)| value);
-            arguments.iter().chain(named)
-        };
-        for (name, _) in keywords {
-            push_text(&mut kind, name);
-        }
-        let mut views = Vec::with_capacity(arguments.len() + keywords.len());
-        for value in values() {
-            views.push(push(&mut kind, value)?);
-        }
+        let Described { kind, mut views } = Described::of(path as i64, arguments, keywords)?;
         let known = {
             let plans = self.plans.read().unwrap_or_else(PoisonError::into_inner);
             plans.get(&kind).cloned()
@@ -151,8 +144,9 @@ impl Direct {
         };
         let mut copies = Vec::new();
         for index in &plan.inputs {
+            let named = keywords.iter().map(|(_, value)| value);
             if let (Some(Arg::Tensor(tensor)), Some(Some(view))) =
-                (values().nth(*index), views.get(*index))
+                (arguments.iter().chain(named).nth(*index), views.get(*index))
                 && !is_in_place(view)
             {
                 copies.push((*index, tensor::compact_copy(tensor).ok()?));
@@ -296,41 +290,6 @@ impl From<PyErr> for Stop {
     }
 }
 
-/// Adds to a call's kind what a value contributes: of a tensor type and shape, else the value itself.
-/// None where it is a tensor that only the general way can take.
-fn push<'a>(kind: &mut Vec<i64>, value: &Arg<'a>) -> Option<Option<View<'a>>> {
-    match value {
-        Arg::Tensor(tensor) => {
-            let view = View::of(tensor)?;
-            if view.shape.contains(&0) {
-                return None;
-            }
-            kind.push(i64::from(view.element.torch()));
-            kind.push(view.shape.len() as i64);
-            kind.extend_from_slice(view.shape);
-            return Some(Some(view));
-        }
-        Arg::Float(value) => kind.extend([-1, value.to_bits() as i64]),
-        Arg::Int(value) => kind.extend([-2, *value]),
-        Arg::Bool(value) => kind.extend([-3, i64::from(*value)]),
-        Arg::Text(text) => {
-            kind.push(-4);
-            push_text(kind, text);
-        }
-        Arg::None => kind.push(-5),
-    }
-    Some(None)
-}
-
-fn push_text(kind: &mut Vec<i64>, text: &str) {
-    kind.push(text.len() as i64);
-    kind.extend(text.as_bytes().chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        i64::from_le_bytes(word)
-    }));
-}
-
 /// Whether XLA can read a tensor's memory where it is.
 fn is_in_place(view: &View<'_>) -> bool {
     view.compact && view.data.addr().is_multiple_of(pjrt::ALIGNMENT)
@@ -351,82 +310,6 @@ fn run_pjrt(executable: &Executable, inputs: &[View<'_>]) -> Result<Vec<Tensor>,
         results.push(tensor?);
     }
     Ok(results)
-}
-
-/// A function that JAX compiled, called with arrays that are made here.
-struct JaxFunction {
-    callable: Py<PyAny>,
-    /// For each input, the memory that it had last, as an array. The array does not own the memory,
-    /// which makes it right for whatever tensor of this type and shape lies there: a call is over
-    /// when it returns, and nothing reads the array between calls.
-    arrays: Mutex<Vec<Option<(usize, Py<PyAny>)>>>,
-}
-
-impl JaxFunction {
-    fn new(inner: &Inner, prepared: &Bound<'_, PyAny>, inputs: usize) -> PyResult<Option<Self>> {
-        if inner.modules.capsules().is_none() {
-            return Ok(None);
-        }
-        let callable = prepared.call_method0("compiled")?;
-        Ok((!callable.is_none()).then(|| Self {
-            callable: callable.unbind(),
-            arrays: Mutex::new((0..inputs).map(|_| None).collect()),
-        }))
-    }
-
-    fn call(&self, inner: &Inner, inputs: &[View<'_>]) -> Result<Vec<Tensor>, Stop> {
-        Python::attach(|py| {
-            let Some([import, export, device]) = inner.modules.capsules() else {
-                return Err(Stop::General);
-            };
-            let mut arrays = Vec::with_capacity(inputs.len());
-            for (index, input) in inputs.iter().enumerate() {
-                let found = {
-                    let known = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-                    match known.get(index) {
-                        Some(Some((pointer, array))) if *pointer == input.data.addr() => {
-                            Some(array.clone_ref(py))
-                        }
-                        _ => None,
-                    }
-                };
-                let array = match found {
-                    Some(array) => array,
-                    None => {
-                        let capsule = dlpack::capsule(py, input, None)?;
-                        let arguments = (capsule, device, py.None(), py.None(), 1);
-                        let array = import.bind(py).call1(arguments)?.unbind();
-                        let mut known = self.arrays.lock().unwrap_or_else(PoisonError::into_inner);
-                        let before = known[index].replace((input.data.addr(), array.clone_ref(py)));
-                        drop(known);
-                        // Python code runs when an array dies: not under our lock.
-                        drop(before);
-                        array
-                    }
-                };
-                arrays.push(array);
-            }
-            let thread = interpreter::current_thread(py);
-            inner.enter(thread);
-            let outcome = self.callable.bind(py).call1(PyTuple::new(py, arrays)?);
-            inner.leave(thread);
-            let result = outcome?;
-            let items: Vec<Bound<'_, PyAny>> = if let Ok(tuple) = result.cast::<PyTuple>() {
-                tuple.iter().collect()
-            } else if let Ok(list) = result.cast::<PyList>() {
-                list.iter().collect()
-            } else {
-                vec![result]
-            };
-            let mut results = Vec::with_capacity(items.len());
-            for item in items {
-                let capsule = export.bind(py).call1((item,))?;
-                let tensor = dlpack::take(&capsule, inputs)?;
-                results.push(tensor.ok_or(Stop::General)?);
-            }
-            Ok(results)
-        })
-    }
 }
 
 /// The switch that tells which of the two ways an op is called, for reports.
