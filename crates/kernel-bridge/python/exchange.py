@@ -170,11 +170,6 @@ def to_jax(tensor, parameter):
     return array
 
 
-def _shares(array, inputs):
-    pointer = array.unsafe_buffer_pointer()
-    return any(pointer == other.unsafe_buffer_pointer() for other in inputs)
-
-
 def _compact_strides(shape):
     strides, step = [], 1
     for size in reversed(shape):
@@ -207,13 +202,22 @@ def _name(dtype):
 def to_torch(value, inputs=()):
     """Results of a JAX function as torch tensors; tuples, lists and None keep their form.
 
-    `inputs` are the arrays that it was called with: JAX hands an argument that is returned as it is
-    through, and what the caller then writes to the result would change the argument.
+    `inputs` are the arrays that it was called with. JAX hands an argument that is returned as it is
+    through, and returns a value that is returned twice as one array; what the caller then writes to
+    one tensor would change another, so those are copied.
     """
+    return _to_torch(value, {array.unsafe_buffer_pointer() for array in inputs})
+
+
+def _to_torch(value, taken):
     if isinstance(value, jax.Array):
-        return _export(value).clone() if _shares(value, inputs) else _export(value)
+        pointer = value.unsafe_buffer_pointer()
+        if pointer in taken:
+            return _export(value).clone()
+        taken.add(pointer)
+        return _export(value)
     if isinstance(value, (tuple, list)):
-        items = [to_torch(item, inputs) for item in value]
+        items = [_to_torch(item, taken) for item in value]
         # A named tuple takes its fields one by one.
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value

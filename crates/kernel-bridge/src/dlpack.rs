@@ -107,11 +107,11 @@ impl Drop for Taken {
     }
 }
 
-/// The tensor in a capsule of JAX's, which is used up. A copy where its memory is that of one of the
-/// `inputs`, since a write to the result would change the input.
+/// The tensor in a capsule of JAX's, which is used up. A copy where its memory is among the `others`,
+/// since a write to one tensor would change another; else its address joins them.
 pub(crate) fn take(
     capsule: &Bound<'_, PyAny>,
-    inputs: &[View<'_>],
+    others: &mut Vec<usize>,
 ) -> Result<Option<Tensor>, BridgeError> {
     // SAFETY: the lock is held as long as `capsule` is borrowed. A capsule of this name holds the
     // structure, and renaming it is how DLPack says that it was taken.
@@ -147,10 +147,11 @@ pub(crate) fn take(
     }
     // SAFETY: the offset stays within the memory, by DLPack.
     let data = unsafe { managed.data.cast::<u8>().add(managed.byte_offset as usize) };
-    let is_input = inputs.iter().any(|input| input.data == data.cast());
+    let is_shared = others.contains(&data.addr());
+    others.push(data.addr());
     // SAFETY: `taken` keeps the memory alive, and its contents are as the structure says.
     let tensor = unsafe { tensor::adopt(data.cast(), element, &shape, Box::new(taken)) }?;
-    Ok(Some(if is_input {
+    Ok(Some(if is_shared {
         tensor::compact_copy(&tensor)?
     } else {
         tensor

@@ -30,6 +30,11 @@ def _same(x: jax.Array) -> jax.Array:
 def _add(x: jax.Array) -> jax.Array:
     return x + 1
 
+def _twice(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    y = x + 1
+    return y, y, x, x
+
+twice = jax_op("paths::twice", _twice)
 mix = jax_op("paths::mix", _mix)
 same = jax_op("paths::same", _same)
 add = jax_op("paths::add", _add)
@@ -168,6 +173,26 @@ fn a_result_never_shares_memory_with_an_argument() {
                 "{path:?}: a write to the result changed the argument"
             );
         }
+    }
+}
+
+#[test]
+fn results_that_are_one_value_are_tensors_of_their_own() {
+    let _turn = Turn::take();
+    let twice = op("twice");
+    let x = Tensor::zeros([64], (Kind::Float, Device::Cpu));
+    for path in PATHS {
+        bridge().set_cpu_path(path);
+        let mut results = twice.call(&[Arg::Tensor(&x)], &[]).unwrap();
+        for (index, value) in [10.0, 20.0, 30.0, 40.0].into_iter().enumerate() {
+            let _ = results[index].fill_(value);
+        }
+        let found: Vec<f64> = results
+            .iter()
+            .map(|result| result.double_value(&[5]))
+            .collect();
+        assert_eq!(found, [10.0, 20.0, 30.0, 40.0], "{path:?}");
+        assert_eq!(x.double_value(&[5]), 0.0, "{path:?}");
     }
 }
 

@@ -66,10 +66,12 @@ impl JaxFunction {
             let outcome =
                 PyTuple::new(py, arrays).and_then(|arrays| self.callable.bind(py).call1(arrays));
             inner.leave(thread);
+            // JAX hands arguments through and returns one array for a value that is returned twice.
+            let mut others: Vec<usize> = inputs.iter().map(|input| input.data.addr()).collect();
             let mut results = Vec::new();
             for item in items(outcome?) {
                 let capsule = export.bind(py).call1((item,))?;
-                let tensor = dlpack::take(&capsule, inputs)?;
+                let tensor = dlpack::take(&capsule, &mut others)?;
                 results.push(tensor.ok_or(Stop::General)?);
             }
             Ok(results)
