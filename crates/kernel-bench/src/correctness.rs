@@ -3,25 +3,8 @@
 //! Deviations are measured in f64. NaN and infinity are counted apart from finite deviations,
 //! because one NaN would otherwise hide, or be hidden by, every other number.
 
-use serde::{Deserialize, Serialize};
+pub use kernel_report::Correctness;
 use tch::{Kind, TchError, Tensor};
-
-/// How far the results of two arms lie apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Correctness {
-    /// Whether everything lies within the tolerance and NaN and infinity stand at the same places.
-    pub ok: bool,
-    /// Largest absolute deviation among finite values.
-    pub max_absolute: f64,
-    /// Largest deviation relative to the reference's largest magnitude.
-    pub max_relative: f64,
-    /// Values that are NaN or infinite on one side only, or differ in kind or sign.
-    pub non_finite_mismatches: i64,
-    /// Absolute part of the tolerance.
-    pub tolerance_absolute: f64,
-    /// Relative part of the tolerance, of the reference's value.
-    pub tolerance_relative: f64,
-}
 
 /// Absolute and relative tolerance for results of a dtype, as `allclose` uses them.
 ///
@@ -37,120 +20,75 @@ pub fn tolerance(kind: Kind) -> (f64, f64) {
     }
 }
 
-impl Correctness {
-    /// Compares a result with its reference; shapes that differ are a complete mismatch.
-    ///
-    /// # Errors
-    /// What libtorch reports, such as memory that runs out.
-    pub fn compare(reference: &Tensor, result: &Tensor) -> Result<Self, TchError> {
-        Self::compare_within(reference, result, tolerance(result.kind()))
-    }
-
-    /// As [`Correctness::compare`], with an absolute and a relative tolerance of the caller's.
-    ///
-    /// # Errors
-    /// What libtorch reports, such as memory that runs out.
-    pub fn compare_within(
-        reference: &Tensor,
-        result: &Tensor,
-        (tolerance_absolute, tolerance_relative): (f64, f64),
-    ) -> Result<Self, TchError> {
-        if reference.size() != result.size() {
-            return Ok(Self {
-                ok: false,
-                max_absolute: f64::MAX,
-                max_relative: f64::MAX,
-                non_finite_mismatches: reference.numel() as i64,
-                tolerance_absolute,
-                tolerance_relative,
-            });
-        }
-        let reference = reference.f_to_kind(Kind::Double)?;
-        let result = result.f_to_kind(Kind::Double)?;
-        let finite = reference
-            .f_isfinite()?
-            .f_logical_and(&result.f_isfinite()?)?;
-        // Equal infinities and NaN on both sides count as the same.
-        let same_kind = reference
-            .f_eq_tensor(&result)?
-            .f_logical_or(&reference.f_isnan()?.f_logical_and(&result.f_isnan()?)?)?;
-        let mismatches = finite.f_logical_or(&same_kind)?.f_logical_not()?;
-        let non_finite_mismatches = mismatches.f_sum(Kind::Int64)?.f_int64_value(&[])?;
-        let zero = Tensor::zeros_like(&reference);
-        let reference = reference.f_where_self(&finite, &zero)?;
-        let result = result.f_where_self(&finite, &zero)?;
-        let deviation = (&result - &reference).f_abs()?;
-        let allowed = reference.f_abs()?.f_mul_scalar(tolerance_relative)? + tolerance_absolute;
-        let within = deviation
-            .f_le_tensor(&allowed)?
-            .f_all()?
-            .f_int64_value(&[])?
-            != 0;
-        let largest = |tensor: &Tensor| -> Result<f64, TchError> {
-            if tensor.numel() == 0 {
-                Ok(0.0)
-            } else {
-                tensor.f_max()?.f_double_value(&[])
-            }
-        };
-        let max_absolute = largest(&deviation)?;
-        let magnitude = largest(&reference.f_abs()?)?;
-        Ok(Self {
-            ok: within && non_finite_mismatches == 0,
-            max_absolute,
-            max_relative: if magnitude > 0.0 {
-                max_absolute / magnitude
-            } else {
-                max_absolute
-            },
-            non_finite_mismatches,
-            tolerance_absolute,
-            tolerance_relative,
-        })
-    }
-
-    /// The worst of several comparisons in each of its figures; nothing compared is not ok.
-    pub fn worst<'a>(comparisons: impl IntoIterator<Item = &'a Self>) -> Self {
-        comparisons
-            .into_iter()
-            .cloned()
-            .reduce(|one, other| Self {
-                ok: one.ok && other.ok,
-                max_absolute: one.max_absolute.max(other.max_absolute),
-                max_relative: one.max_relative.max(other.max_relative),
-                non_finite_mismatches: one.non_finite_mismatches + other.non_finite_mismatches,
-                tolerance_absolute: one.tolerance_absolute.max(other.tolerance_absolute),
-                tolerance_relative: one.tolerance_relative.max(other.tolerance_relative),
-            })
-            .unwrap_or(Self {
-                ok: false,
-                max_absolute: 0.0,
-                max_relative: 0.0,
-                non_finite_mismatches: 0,
-                tolerance_absolute: 0.0,
-                tolerance_relative: 0.0,
-            })
-    }
+/// Compares a result with its reference; shapes that differ are a complete mismatch.
+///
+/// # Errors
+/// What libtorch reports, such as memory that runs out.
+pub fn compare(reference: &Tensor, result: &Tensor) -> Result<Correctness, TchError> {
+    compare_within(reference, result, tolerance(result.kind()))
 }
 
-impl std::fmt::Display for Correctness {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.ok {
-            write!(formatter, "yes ({:.1e})", self.max_absolute)
-        } else if self.non_finite_mismatches > 0 {
-            write!(
-                formatter,
-                "NO: {} NaN or infinite",
-                self.non_finite_mismatches
-            )
-        } else {
-            write!(
-                formatter,
-                "NO: off by {:.1e}, allowed {:.0e} + {:.0e} of the value",
-                self.max_absolute, self.tolerance_absolute, self.tolerance_relative
-            )
-        }
+/// As [`compare`], with an absolute and a relative tolerance of the caller's.
+///
+/// # Errors
+/// What libtorch reports, such as memory that runs out.
+pub fn compare_within(
+    reference: &Tensor,
+    result: &Tensor,
+    (tolerance_absolute, tolerance_relative): (f64, f64),
+) -> Result<Correctness, TchError> {
+    if reference.size() != result.size() {
+        return Ok(Correctness {
+            ok: false,
+            max_absolute: f64::MAX,
+            max_relative: f64::MAX,
+            non_finite_mismatches: reference.numel() as i64,
+            tolerance_absolute,
+            tolerance_relative,
+        });
     }
+    let reference = reference.f_to_kind(Kind::Double)?;
+    let result = result.f_to_kind(Kind::Double)?;
+    let finite = reference
+        .f_isfinite()?
+        .f_logical_and(&result.f_isfinite()?)?;
+    // Equal infinities and NaN on both sides count as the same.
+    let same_kind = reference
+        .f_eq_tensor(&result)?
+        .f_logical_or(&reference.f_isnan()?.f_logical_and(&result.f_isnan()?)?)?;
+    let mismatches = finite.f_logical_or(&same_kind)?.f_logical_not()?;
+    let non_finite_mismatches = mismatches.f_sum(Kind::Int64)?.f_int64_value(&[])?;
+    let zero = Tensor::zeros_like(&reference);
+    let reference = reference.f_where_self(&finite, &zero)?;
+    let result = result.f_where_self(&finite, &zero)?;
+    let deviation = (&result - &reference).f_abs()?;
+    let allowed = reference.f_abs()?.f_mul_scalar(tolerance_relative)? + tolerance_absolute;
+    let within = deviation
+        .f_le_tensor(&allowed)?
+        .f_all()?
+        .f_int64_value(&[])?
+        != 0;
+    let largest = |tensor: &Tensor| -> Result<f64, TchError> {
+        if tensor.numel() == 0 {
+            Ok(0.0)
+        } else {
+            tensor.f_max()?.f_double_value(&[])
+        }
+    };
+    let max_absolute = largest(&deviation)?;
+    let magnitude = largest(&reference.f_abs()?)?;
+    Ok(Correctness {
+        ok: within && non_finite_mismatches == 0,
+        max_absolute,
+        max_relative: if magnitude > 0.0 {
+            max_absolute / magnitude
+        } else {
+            max_absolute
+        },
+        non_finite_mismatches,
+        tolerance_absolute,
+        tolerance_relative,
+    })
 }
 
 #[cfg(test)]
@@ -163,14 +101,14 @@ mod tests {
 
     #[test]
     fn equal_results_agree_and_report_no_deviation() {
-        let c = Correctness::compare(&tensor(&[1.0, -2.0]), &tensor(&[1.0, -2.0])).unwrap();
+        let c = compare(&tensor(&[1.0, -2.0]), &tensor(&[1.0, -2.0])).unwrap();
         assert!(c.ok);
         assert_eq!((c.max_absolute, c.non_finite_mismatches), (0.0, 0));
     }
 
     #[test]
     fn a_deviation_beyond_the_tolerance_is_reported_with_its_size() {
-        let c = Correctness::compare(&tensor(&[1.0, 2.0]), &tensor(&[1.0, 2.5])).unwrap();
+        let c = compare(&tensor(&[1.0, 2.0]), &tensor(&[1.0, 2.5])).unwrap();
         assert!(!c.ok);
         assert_eq!((c.max_absolute, c.max_relative), (0.5, 0.25));
     }
@@ -179,7 +117,7 @@ mod tests {
     fn nan_and_infinity_are_counted_apart_and_do_not_hide_deviations() {
         let nan = f32::NAN;
         let inf = f32::INFINITY;
-        let c = Correctness::compare(
+        let c = compare(
             &tensor(&[nan, inf, inf, 1.0, 1.0]),
             &tensor(&[nan, inf, -inf, nan, 1.25]),
         )
@@ -190,12 +128,7 @@ mod tests {
 
     #[test]
     fn another_shape_is_a_complete_mismatch() {
-        let c = Correctness::compare(&tensor(&[1.0]), &tensor(&[1.0, 1.0])).unwrap();
+        let c = compare(&tensor(&[1.0]), &tensor(&[1.0, 1.0])).unwrap();
         assert!(!c.ok && c.max_absolute > 1e300);
-    }
-
-    #[test]
-    fn nothing_compared_is_not_agreement() {
-        assert!(!Correctness::worst([]).ok);
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! Correctness comes first ([`correctness`]): no time is shown for a kernel that is wrong. The
 //! measuring loop ([`measure`]) takes A, B and a second A in random order, so that a control of A
-//! against A comes from the same run. A verdict ([`statistics`]) goes by a bootstrap interval of
-//! the ratio and by the noise floor that the control shows, never by a mean. Everything measured
-//! is kept in a record ([`record`]) with the machine it was measured on ([`environment`]).
+//! against A comes from the same run. What a call has to do at least, and what this machine can do
+//! at most, say how far each arm is from the limit ([`workload`], [`limits`]). Records, statistics and
+//! reports are in `kernel-report`, which needs no libtorch.
 
+pub mod cache;
 pub mod correctness;
-pub mod environment;
+pub mod limits;
 pub mod measure;
-pub mod record;
-pub mod statistics;
 pub mod workload;

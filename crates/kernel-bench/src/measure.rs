@@ -7,21 +7,23 @@
 
 use std::time::{Duration, Instant};
 
+use kernel_report::record::{CacheState, Samples};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
-use crate::statistics::Pair;
+use crate::cache::Flusher;
 
 /// A sample shorter than this is batched: the clock's own cost (about 50 ns) is then below 0.1%.
 const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
 /// Rounds that are taken even when the budget is spent, so that an interval can be given.
 const FEWEST_ROUNDS: usize = 5;
 /// Rounds after which more samples no longer narrow anything worth the memory.
-const MOST_ROUNDS: usize = 20_000;
+const MOST_ROUNDS: usize = 10_000;
+/// Samples are kept to a hundredth of a nanosecond: less than any clock tells.
+const RESOLUTION: f64 = 1e11;
 
-/// How long to measure.
+/// How long to measure, and in which state of the caches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// Time for samples of all arms together.
@@ -30,57 +32,110 @@ pub struct Budget {
     pub warm_up: Duration,
     /// Seed of the order within rounds.
     pub seed: u64,
+    /// Flushed caches make every sample one call.
+    pub cache: CacheState,
 }
 
-/// What a measurement gave. Times are seconds a call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Measurement {
-    /// First call of A: compile and set-up included.
-    pub first_call_a: f64,
-    /// First call of B: compile and set-up included.
-    pub first_call_b: f64,
-    /// Calls that one sample of A spans.
-    pub batch_a: usize,
-    /// Calls that one sample of B spans.
-    pub batch_b: usize,
-    /// One pair a round.
-    pub pairs: Vec<Pair>,
-    /// The control: A against A, one pair a round.
-    pub control: Vec<Pair>,
-    /// Whether it ended early because the caller asked for it.
-    pub cut_short: bool,
+/// Something that can be called and timed, in this process or in another.
+pub trait Arm {
+    /// Why a call fails.
+    type Error;
+
+    /// Calls so many times one after the other, and returns the seconds that all took together. The
+    /// result of the last call is there when it returns.
+    ///
+    /// # Errors
+    /// What the call returns.
+    fn sample(&mut self, calls: usize) -> Result<f64, Self::Error>;
 }
 
-/// Measures two arms. Each closure does one call and returns when its result is there; `stop` is
-/// asked between rounds, and what was measured up to then is kept.
+/// A function of this process as an arm.
+#[derive(Debug)]
+pub struct Calls<'a, F> {
+    call: F,
+    flusher: Option<&'a std::cell::RefCell<Flusher>>,
+}
+
+impl<'a, F> Calls<'a, F> {
+    /// The function does one call and returns when its result is there. With a flusher, the caches are
+    /// flushed before each sample, outside its span.
+    pub fn new(call: F, flusher: Option<&'a std::cell::RefCell<Flusher>>) -> Self {
+        Self { call, flusher }
+    }
+}
+
+impl<E, F: FnMut() -> Result<(), E>> Arm for Calls<'_, F> {
+    type Error = E;
+
+    fn sample(&mut self, calls: usize) -> Result<f64, E> {
+        if let Some(flusher) = self.flusher {
+            flusher.borrow_mut().flush();
+        }
+        let start = Instant::now();
+        for _ in 0..calls {
+            (self.call)()?;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+/// Watches a measurement from outside its samples.
+pub trait Watch {
+    /// Warm-up is over, and the first round begins.
+    fn rounds_begin(&mut self) {}
+
+    /// Asked between rounds with what there is so far; `true` stops, and what there is is kept.
+    fn stop(&mut self, so_far: &Samples) -> bool;
+}
+
+/// A plain condition is a watch.
+impl<F: FnMut() -> bool> Watch for F {
+    fn stop(&mut self, _: &Samples) -> bool {
+        self()
+    }
+}
+
+/// Measures two arms. What was measured is kept when the watch stops it, also where the stop makes a
+/// call fail.
 ///
 /// # Errors
-/// The first error that an arm returns.
+/// The first error that an arm returns, unless the watch has stopped the measurement.
 pub fn measure<E>(
-    a: &mut dyn FnMut() -> Result<(), E>,
-    b: &mut dyn FnMut() -> Result<(), E>,
+    a: &mut dyn Arm<Error = E>,
+    b: &mut dyn Arm<Error = E>,
     budget: &Budget,
-    stop: &dyn Fn() -> bool,
-) -> Result<Measurement, E> {
-    let first_call_a = seconds_of(a, 1)?;
-    let first_call_b = seconds_of(b, 1)?;
-    let batch_a = warm_up(a, budget.warm_up, stop)?;
-    let batch_b = warm_up(b, budget.warm_up, stop)?;
-    let mut measurement = Measurement {
-        first_call_a,
-        first_call_b,
-        batch_a,
-        batch_b,
-        pairs: Vec::new(),
-        control: Vec::new(),
-        cut_short: false,
-    };
+    watch: &mut dyn Watch,
+) -> Result<Samples, E> {
+    let mut samples = Samples::default();
+    match rounds(a, b, budget, watch, &mut samples) {
+        Ok(()) => Ok(samples),
+        // An interrupt reaches a kernel in the middle of a call.
+        Err(_) if watch.stop(&samples) => {
+            samples.cut_short = true;
+            Ok(samples)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn rounds<E>(
+    a: &mut dyn Arm<Error = E>,
+    b: &mut dyn Arm<Error = E>,
+    budget: &Budget,
+    watch: &mut dyn Watch,
+    samples: &mut Samples,
+) -> Result<(), E> {
+    samples.first_call_a = a.sample(1)?;
+    samples.first_call_b = b.sample(1)?;
+    samples.batch_a = warm_up(a, budget, watch)?;
+    samples.batch_b = warm_up(b, budget, watch)?;
     let mut random = ChaCha8Rng::seed_from_u64(budget.seed);
-    let mut order = [Arm::A, Arm::B, Arm::Control];
+    let mut order = [Place::A, Place::B, Place::Control];
+    watch.rounds_begin();
     let start = Instant::now();
     for round in 0..MOST_ROUNDS {
-        if stop() {
-            measurement.cut_short = true;
+        if watch.stop(samples) {
+            samples.cut_short = true;
             break;
         }
         if round >= FEWEST_ROUNDS && start.elapsed() >= budget.measuring {
@@ -88,89 +143,109 @@ pub fn measure<E>(
         }
         order.shuffle(&mut random);
         let mut times = [0.0; 3];
-        for arm in order {
-            times[arm as usize] = match arm {
-                Arm::A | Arm::Control => seconds_of(a, batch_a)?,
-                Arm::B => seconds_of(b, batch_b)?,
+        for place in order {
+            let seconds = match place {
+                Place::A | Place::Control => a.sample(samples.batch_a)? / samples.batch_a as f64,
+                Place::B => b.sample(samples.batch_b)? / samples.batch_b as f64,
             };
+            times[place as usize] = (seconds * RESOLUTION).round() / RESOLUTION;
         }
-        let [a, b, control] = times;
-        measurement.pairs.push(Pair { a, b });
-        measurement.control.push(Pair { a, b: control });
+        let [of_a, of_b, control] = times;
+        samples.a.push(of_a);
+        samples.b.push(of_b);
+        samples.control.push(control);
     }
-    Ok(measurement)
+    Ok(())
 }
 
 #[derive(Clone, Copy)]
-enum Arm {
+enum Place {
     A,
     B,
     Control,
 }
 
-/// Seconds a call, over `batch` calls.
-fn seconds_of<E>(call: &mut dyn FnMut() -> Result<(), E>, batch: usize) -> Result<f64, E> {
-    let start = Instant::now();
-    for _ in 0..batch {
-        call()?;
-    }
-    Ok(start.elapsed().as_secs_f64() / batch as f64)
-}
-
 /// Calls until the least time is over and the speed is stable (two windows of five calls within
 /// 5%), for at most four times the least time. Returns how many calls make a sample.
 fn warm_up<E>(
-    call: &mut dyn FnMut() -> Result<(), E>,
-    least: Duration,
-    stop: &dyn Fn() -> bool,
+    arm: &mut dyn Arm<Error = E>,
+    budget: &Budget,
+    watch: &mut dyn Watch,
 ) -> Result<usize, E> {
     const WINDOW: usize = 5;
     let start = Instant::now();
     let mut times = Vec::new();
+    let none = Samples::default();
     loop {
-        times.push(seconds_of(call, 1)?);
+        times.push(arm.sample(1)?);
         let elapsed = start.elapsed();
         let fastest_of = |times: &[f64]| times.iter().copied().fold(f64::INFINITY, f64::min);
         let stable = times.len() >= 2 * WINDOW && {
             let (before, after) = times[times.len() - 2 * WINDOW..].split_at(WINDOW);
             (fastest_of(after) / fastest_of(before) - 1.0).abs() < 0.05
         };
-        if (elapsed >= least && stable) || elapsed >= least * 4 || stop() {
+        let least = budget.warm_up;
+        if (elapsed >= least && stable) || elapsed >= least * 4 || watch.stop(&none) {
+            if budget.cache == CacheState::Flushed {
+                return Ok(1);
+            }
             let typical = fastest_of(&times[times.len().saturating_sub(WINDOW)..]).max(1e-9);
-            return Ok((SHORTEST_SAMPLE.as_secs_f64() / typical).ceil().max(1.0) as usize);
+            return Ok((SHORTEST_SAMPLE.as_secs_f64() / typical)
+                .ceil()
+                .max(1.0) as usize);
         }
     }
 }
 
+/// Seconds that this loop adds to a call: the median over samples of one empty call each, which is
+/// the worst case, since batches share the clock's cost.
+pub fn overhead() -> f64 {
+    let mut empty: Calls<'_, _> = Calls::new(|| std::hint::black_box(Ok::<(), ()>(())), None);
+    let arm: &mut dyn Arm<Error = ()> = &mut empty;
+    let mut times: Vec<f64> = (0..2_000)
+        .filter_map(|_| std::hint::black_box(&mut *arm).sample(1).ok())
+        .collect();
+    kernel_report::statistics::median(&mut times).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::statistics::{Verdict, noise_floor, ratio_of_medians, verdict};
+    use std::cell::RefCell;
 
-    fn spin(duration: Duration) -> impl FnMut() -> Result<(), ()> {
-        move || {
-            let start = Instant::now();
-            while start.elapsed() < duration {
-                std::hint::spin_loop();
-            }
-            Ok(())
-        }
+    use kernel_report::statistics::{Distribution, Verdict, noise_floor, verdict};
+
+    use super::*;
+
+    fn spin(duration: Duration) -> Calls<'static, impl FnMut() -> Result<(), ()>> {
+        Calls::new(
+            move || {
+                let start = Instant::now();
+                while start.elapsed() < duration {
+                    std::hint::spin_loop();
+                }
+                Ok(())
+            },
+            None,
+        )
     }
 
     const BUDGET: Budget = Budget {
         measuring: Duration::from_millis(400),
         warm_up: Duration::from_millis(10),
         seed: 1,
+        cache: CacheState::Hot,
     };
 
     #[test]
     fn an_arm_that_takes_twice_as_long_is_slower() {
         let mut a = spin(Duration::from_micros(500));
         let mut b = spin(Duration::from_millis(1));
-        let measurement = measure(&mut a, &mut b, &BUDGET, &|| false).unwrap();
-        let ratio = ratio_of_medians(&measurement.pairs, 0.95, 1).unwrap();
+        let samples = measure(&mut a, &mut b, &BUDGET, &mut || false).unwrap();
+        let ratio = Distribution::of_ratios(&samples.a, &samples.b, 1).unwrap().interval(0.95);
         assert!((1.8..2.2).contains(&ratio.estimate), "{ratio:?}");
-        let control = ratio_of_medians(&measurement.control, 0.95, 1).unwrap();
+        let control = Distribution::of_ratios(&samples.a, &samples.control, 2)
+            .unwrap()
+            .interval(0.95);
         assert_eq!(verdict(&ratio, noise_floor(&control)), Verdict::Slower);
     }
 
@@ -178,25 +253,67 @@ mod tests {
     fn short_calls_are_batched_and_long_ones_are_not() {
         let mut short = spin(Duration::from_nanos(500));
         let mut long = spin(Duration::from_millis(1));
-        let measurement = measure(&mut short, &mut long, &BUDGET, &|| false).unwrap();
-        assert!(measurement.batch_a > 20, "{}", measurement.batch_a);
-        assert_eq!(measurement.batch_b, 1);
+        let samples = measure(&mut short, &mut long, &BUDGET, &mut || false).unwrap();
+        assert!(samples.batch_a > 20, "{}", samples.batch_a);
+        assert_eq!(samples.batch_b, 1);
+    }
+
+    #[test]
+    fn with_flushed_caches_a_sample_is_one_call() {
+        let flusher = RefCell::new(Flusher::new(Some(1 << 16)));
+        let budget = Budget {
+            cache: CacheState::Flushed,
+            ..BUDGET
+        };
+        let call = || Ok::<(), ()>(());
+        let mut a = Calls::new(call, Some(&flusher));
+        let mut b = Calls::new(call, Some(&flusher));
+        let samples = measure(&mut a, &mut b, &budget, &mut || false).unwrap();
+        assert_eq!((samples.batch_a, samples.batch_b), (1, 1));
+        assert!(samples.a.len() >= FEWEST_ROUNDS);
     }
 
     #[test]
     fn a_stop_keeps_what_was_measured() {
         let start = Instant::now();
-        let stop = || start.elapsed() > Duration::from_millis(200);
+        let mut stop = || start.elapsed() > Duration::from_millis(200);
         let mut a = spin(Duration::from_micros(200));
         let mut b = spin(Duration::from_micros(200));
-        let measurement = measure(&mut a, &mut b, &BUDGET, &stop).unwrap();
-        assert!(measurement.cut_short && !measurement.pairs.is_empty());
+        let samples = measure(&mut a, &mut b, &BUDGET, &mut stop).unwrap();
+        assert!(samples.cut_short && !samples.a.is_empty());
+    }
+
+    #[test]
+    fn a_stop_that_makes_a_call_fail_keeps_what_was_measured() {
+        let stopped = std::cell::Cell::new(false);
+        let mut calls = 0;
+        let mut a = Calls::new(
+            || {
+                calls += 1;
+                std::thread::sleep(Duration::from_micros(200));
+                if calls > 200 {
+                    stopped.set(true);
+                    return Err("interrupted");
+                }
+                Ok(())
+            },
+            None,
+        );
+        let mut b = Calls::new(|| Ok(()), None);
+        let samples = measure(&mut a, &mut b, &BUDGET, &mut || stopped.get()).unwrap();
+        assert!(samples.cut_short && !samples.a.is_empty());
     }
 
     #[test]
     fn an_error_of_an_arm_ends_the_measurement() {
-        let mut a = || Err("broken");
-        let mut b = || Ok(());
-        assert_eq!(measure(&mut a, &mut b, &BUDGET, &|| false), Err("broken"));
+        let mut a = Calls::new(|| Err("broken"), None);
+        let mut b = Calls::new(|| Ok(()), None);
+        assert_eq!(measure(&mut a, &mut b, &BUDGET, &mut || false), Err("broken"));
+    }
+
+    #[test]
+    fn the_loop_itself_takes_less_than_a_microsecond() {
+        let overhead = overhead();
+        assert!((0.0..1e-6).contains(&overhead), "{overhead}");
     }
 }

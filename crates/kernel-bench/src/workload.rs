@@ -1,5 +1,7 @@
 //! Workloads of single ops: named sizes, random inputs, and one call of whatever fills the slot.
 
+mod work;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;

@@ -90,6 +90,12 @@ impl Failure {
         }
     }
 
+    /// The same, with its cause.
+    pub(crate) fn caused_by(mut self, cause: String) -> Self {
+        self.causes.push(cause);
+        self
+    }
+
     /// The same, with something that the user can do.
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self {

@@ -69,7 +69,6 @@ pub fn run(request: Request, events: &Events) -> Result<serde_json::Value, Runti
         Request::Benchmark(request) => {
             let record = benchmark::run(&request, events)?;
             let response = BenchmarkResponse {
-                table: record.table(),
                 agree: record.correctness.ok,
                 record: serde_json::to_value(record).map_err(RuntimeError::Response)?,
             };

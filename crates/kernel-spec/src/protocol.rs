@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of the C interface and of the messages in this module. Any change to either raises it.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// What the command asks of the runtime library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -208,6 +208,8 @@ pub struct BenchmarkRequest {
     pub confidence: f64,
     /// Seed of inputs and of the order of pairs.
     pub seed: u64,
+    /// Flush the processor's caches before each sample.
+    pub flush_caches: bool,
     /// Threads for libtorch and XLA; `None` leaves it to them.
     pub threads: Option<usize>,
     /// Let kernels without a CPU build run in interpret mode (functional, never timed).
@@ -234,7 +236,18 @@ pub enum Workload {
         /// Model directory.
         model: PathBuf,
     },
-    /// A whole model: prefill and decode.
+    /// One layer of a model: prefill and decode.
+    Layer {
+        /// Model directory.
+        model: PathBuf,
+        /// Number of the layer, from 0.
+        layer: usize,
+        /// Prompt length in tokens.
+        prompt_tokens: usize,
+        /// Room for so many tokens after it.
+        new_tokens: usize,
+    },
+    /// A whole model: prefill, time to the first token, and decode.
     Model {
         /// Model directory.
         model: PathBuf,
@@ -250,8 +263,6 @@ pub enum Workload {
 pub struct BenchmarkResponse {
     /// The record: arms, correctness, samples, ratio, verdict, environment.
     pub record: serde_json::Value,
-    /// The record as a table for a terminal.
-    pub table: String,
     /// Whether the arms agree on every workload.
     pub agree: bool,
 }

@@ -8,6 +8,7 @@
     reason = "chores talk to the terminal"
 )]
 
+mod bench_method;
 mod demo;
 mod environment;
 mod kernels;
@@ -40,6 +41,12 @@ enum Chore {
     /// The kernels of `kernels-index/`
     #[command(subcommand)]
     Kernels(KernelChore),
+    /// The figures of docs/ab-method.md, on this machine: a quarter of an hour
+    BenchMethod {
+        /// Only the spread against `kernels benchmark`
+        #[arg(long)]
+        spread: bool,
+    },
     /// Everything CI runs
     Test {
         /// Leave out what takes minutes: the TPU compiler and the end-to-end runs
@@ -68,6 +75,14 @@ fn main() -> ExitCode {
         Chore::Kernels(KernelChore::Check) => kernels::check(&workspace),
         Chore::Kernels(KernelChore::Test) => {
             kernels::test(&workspace, &environment::ensure(&workspace)?)
+        }
+        Chore::BenchMethod { spread } => {
+            let environment = environment::ensure(&workspace)?;
+            if spread {
+                bench_method::spread(&workspace, &environment)
+            } else {
+                bench_method::run(&workspace, &environment)
+            }
         }
         Chore::Test { quick } => test::run(&workspace, quick),
     });

@@ -1,29 +1,25 @@
-//! `bench`: compare kernels.
+//! `bench ab`: two arms against each other.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args};
 use indicatif::ProgressBar;
 use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, Event, Request, Workload};
+use kernel_report::record::Comparison;
+use kernel_report::report::text;
 use serde_json::Value;
 
-use super::Context;
+use super::super::Context;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::runtime::{Runtime, RuntimeError};
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Arguments {
-    /// Compare B with A: results first, then times in pairs, with an interval for the ratio
-    Ab(AbArguments),
-}
-
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("workload").required(true).multiple(true).args(["op", "model"])))]
-pub(crate) struct AbArguments {
-    /// A kernel reference, `default`, or, with --model alone, `config`
+pub(crate) struct Arguments {
+    /// A kernel reference or `default`; of a whole model or a layer `default`, `config` or `OP=REF,...`
     a: String,
     /// What is compared with it: the ratio is its time over that of A
     b: String,
@@ -37,6 +33,9 @@ pub(crate) struct AbArguments {
     /// The op at this model's shapes; without --op, the whole model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
+    /// One layer of the model, from 0
+    #[arg(long, value_name = "N", requires = "model", conflicts_with = "op")]
+    layer: Option<usize>,
     /// Prompt length of a whole model
     #[arg(long, value_name = "N", default_value_t = 128)]
     prompt_tokens: usize,
@@ -59,12 +58,21 @@ pub(crate) struct AbArguments {
     /// Threads for libtorch and XLA
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Let kernels that have only a TPU build run in interpret mode: compared, never timed
+    /// What the processor's caches hold when a sample begins: what the call before left, or nothing
+    #[arg(long, value_enum, default_value_t = Caches::Hot)]
+    cache: Caches,
+    /// Let kernels that have only a TPU build run in interpret mode: compared, and never judged
     #[arg(long)]
     interpret: bool,
     /// Write the record, all samples included, to this file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Caches {
+    Hot,
+    Flushed,
 }
 
 #[derive(Debug, Clone)]
@@ -88,12 +96,6 @@ fn parse_shape(text: &str) -> Result<Sizes, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
-    match arguments {
-        Arguments::Ab(arguments) => ab(arguments, context),
-    }
-}
-
-fn ab(arguments: &AbArguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
     let output = context.output;
     let runtime = Runtime::open()?;
     let stopped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -109,9 +111,10 @@ fn ab(arguments: &AbArguments, context: &Context<'_>) -> Result<ExitCode, Failur
         &mut |event| match event {
             Event::Progress { stage, done, total } => {
                 let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
+                // Milliseconds of measuring; other stages tell bytes or nothing.
                 bar.set_message(match total {
                     0 => stage,
-                    _ => format!("{stage}: {}%", done * 100 / total),
+                    _ => format!("{stage}, {}%", done * 100 / total),
                 });
             }
             Event::Note { level, message } if level == "warning" => output.warning(message),
@@ -132,7 +135,9 @@ fn ab(arguments: &AbArguments, context: &Context<'_>) -> Result<ExitCode, Failur
     if output.json {
         output.json(&without_format(answer.record))?;
     } else {
-        output.line(&answer.table)?;
+        let record: Comparison = serde_json::from_value(answer.record)
+            .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
+        output.line(text::comparison(&record))?;
     }
     if stopped.load(std::sync::atomic::Ordering::Relaxed) {
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
@@ -144,7 +149,7 @@ fn ab(arguments: &AbArguments, context: &Context<'_>) -> Result<ExitCode, Failur
     })
 }
 
-fn request(arguments: &AbArguments, context: &Context<'_>) -> BenchmarkRequest {
+fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {
     let shapes = || {
         arguments
             .shape
@@ -161,11 +166,7 @@ fn request(arguments: &AbArguments, context: &Context<'_>) -> BenchmarkRequest {
             op: op.clone(),
             shapes: shapes(),
         },
-        (None, model) => Workload::Model {
-            model: model.clone().unwrap_or_default(),
-            prompt_tokens: arguments.prompt_tokens,
-            new_tokens: arguments.new_tokens,
-        },
+        (None, model) => of_model(arguments, model.clone().unwrap_or_default()),
     };
     BenchmarkRequest {
         a: arguments.a.clone(),
@@ -175,9 +176,27 @@ fn request(arguments: &AbArguments, context: &Context<'_>) -> BenchmarkRequest {
         budget_s: arguments.budget,
         confidence: arguments.confidence,
         seed: arguments.seed,
+        flush_caches: arguments.cache == Caches::Flushed,
         threads: arguments.threads,
         interpret: arguments.interpret,
         registry: context.shared.settings(),
+    }
+}
+
+fn of_model(arguments: &Arguments, model: PathBuf) -> Workload {
+    let (prompt_tokens, new_tokens) = (arguments.prompt_tokens, arguments.new_tokens);
+    match arguments.layer {
+        Some(layer) => Workload::Layer {
+            model,
+            layer,
+            prompt_tokens,
+            new_tokens,
+        },
+        None => Workload::Model {
+            model,
+            prompt_tokens,
+            new_tokens,
+        },
     }
 }
 

@@ -1,0 +1,215 @@
+//! `bench ab`: two arms on the same inputs, compared for correctness first and time second.
+
+mod arm;
+mod layer;
+mod model;
+mod op;
+mod watched;
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kernel_bench::cache::Flusher;
+use kernel_bench::limits;
+use kernel_bench::measure::{Budget, overhead};
+use kernel_bench::workload::{OpKind, OpShape};
+use kernel_model::{Dtype, ModelConfig};
+use kernel_report::record::{
+    About, ArmRecord, CacheState, Comparison, Level, MachineRecord, Method, Row,
+};
+use kernel_spec::protocol::{BenchmarkRequest, Workload};
+
+use crate::Events;
+use crate::failure::RuntimeError;
+use crate::generate::set_threads;
+use crate::interface::interrupted;
+use crate::session;
+
+/// Name of the arm that is no kernel.
+const DEFAULT: &str = "default";
+/// Name of the arm that is a model with the kernels of its config.
+const CONFIG: &str = "config";
+/// Time for warming up each arm of a row.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Prompt length at which a model's ops are compared.
+const MODEL_TOKENS: i64 = 256;
+/// Share of the budget for an arm in interpret mode: enough to show that it works.
+const FUNCTIONAL: f64 = 0.1;
+
+/// Runs the request.
+///
+/// # Errors
+/// Options that do not go together, kernels that cannot be had, ops that fail. An arm that is wrong
+/// is a row without a timing, not an error.
+pub fn run(request: &BenchmarkRequest, events: &Events) -> Result<Comparison, RuntimeError> {
+    check(request)?;
+    set_threads(request.threads)?;
+    let run = Run::new(request, events);
+    match &request.workload {
+        Workload::Op { op, shapes } => {
+            let op = OpKind::by_name(op)?;
+            let shapes = match shapes.as_slice() {
+                [] => vec![OpShape::new(op, &std::collections::BTreeMap::new())?],
+                given => given
+                    .iter()
+                    .map(|sizes| OpShape::new(op, sizes))
+                    .collect::<Result<_, _>>()?,
+            };
+            op::compare(&run, op, &shapes)
+        }
+        Workload::OpOfModel { op, model } => {
+            let op = OpKind::by_name(op)?;
+            let config = ModelConfig::from_directory(model)?;
+            op::compare(&run, op, &OpShape::of_model(op, &config, MODEL_TOKENS)?)
+        }
+        Workload::Layer {
+            model,
+            layer,
+            prompt_tokens,
+            new_tokens,
+        } => layer::compare(&run, model, *layer, (*prompt_tokens, *new_tokens)),
+        Workload::Model {
+            model,
+            prompt_tokens,
+            new_tokens,
+        } => model::compare(&run, model, (*prompt_tokens, *new_tokens)),
+    }
+}
+
+fn check(request: &BenchmarkRequest) -> Result<(), RuntimeError> {
+    let refuse = |option, problem: String| {
+        Err(RuntimeError::Option {
+            option,
+            problem,
+            hint: None,
+        })
+    };
+    if !(request.confidence > 0.0 && request.confidence < 1.0) {
+        return refuse(
+            "--confidence",
+            format!("{} is not between 0 and 1", request.confidence),
+        );
+    }
+    if !(request.budget_s > 0.0 && request.budget_s <= 86_400.0) {
+        return refuse(
+            "--budget",
+            format!("{} s is not between 0 s and a day", request.budget_s),
+        );
+    }
+    Ok(())
+}
+
+/// What all rows of a request share.
+struct Run<'a> {
+    request: &'a BenchmarkRequest,
+    events: &'a Events,
+    /// The machine as it was before anything was measured.
+    machine: MachineRecord,
+    flusher: Option<RefCell<Flusher>>,
+}
+
+impl<'a> Run<'a> {
+    fn new(request: &'a BenchmarkRequest, events: &'a Events) -> Self {
+        let threads = i64::from(tch::get_num_threads());
+        let machine = MachineRecord::read("cpu", threads, std::collections::BTreeMap::new());
+        let flusher = request
+            .flush_caches
+            .then(|| RefCell::new(Flusher::new(machine.cache_bytes)));
+        Self {
+            request,
+            events,
+            machine,
+            flusher,
+        }
+    }
+
+    fn budget(&self, functional: bool) -> Budget {
+        let share = if functional { FUNCTIONAL } else { 1.0 };
+        Budget {
+            measuring: Duration::from_secs_f64(self.request.budget_s * share),
+            warm_up: WARM_UP,
+            seed: self.request.seed,
+            cache: self.cache(),
+        }
+    }
+
+    fn cache(&self) -> CacheState {
+        if self.flusher.is_some() {
+            CacheState::Flushed
+        } else {
+            CacheState::Hot
+        }
+    }
+
+    /// Takes rows one after the other until the user stops; what there is then is kept.
+    fn rows(
+        &self,
+        wanted: usize,
+        mut row: impl FnMut(usize) -> Result<Row, RuntimeError>,
+    ) -> Result<Vec<Row>, RuntimeError> {
+        let stopped = || interrupted().load(Ordering::Relaxed);
+        let mut rows = Vec::new();
+        for index in 0..wanted {
+            match row(index) {
+                Ok(row) => rows.push(row),
+                // The stop reaches a kernel in the middle of a call, as an error of the call.
+                Err(_) if stopped() && !rows.is_empty() => {}
+                Err(error) => return Err(error),
+            }
+            if stopped() {
+                break;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The record of the rows.
+    fn finish(
+        self,
+        (level, dtype): (Level, Dtype),
+        (a, b): (ArmRecord, ArmRecord),
+        (rows, wanted): (Vec<Row>, usize),
+    ) -> Result<Comparison, RuntimeError> {
+        let mut machine = self.machine;
+        machine.versions = match session::running_bridge() {
+            Some(bridge) => bridge.versions(),
+            None => std::iter::once((
+                "torch".to_owned(),
+                kernel_bridge::TORCH_VERSION.to_owned(),
+            ))
+            .collect(),
+        };
+        machine
+            .versions
+            .insert("kernel-cli".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        // Limits serve rows that say what they have to do at least.
+        if rows.iter().any(|row| row.work.is_some()) && !interrupted().load(Ordering::Relaxed) {
+            self.events.progress("measuring the machine's limits", 0, 0);
+            machine.limits = Some(limits::measure(dtype.kind(), machine.cache_bytes)?);
+        }
+        let method = Method {
+            budget_s: self.request.budget_s,
+            warm_up_s: WARM_UP.as_secs_f64(),
+            confidence: self.request.confidence,
+            seed: self.request.seed,
+            cache: if self.flusher.is_some() {
+                CacheState::Flushed
+            } else {
+                CacheState::Hot
+            },
+            processes: 1,
+            harness_overhead_s: overhead(),
+        };
+        let about = About {
+            level,
+            dtype: dtype.name().to_owned(),
+            a,
+            b,
+            method,
+            environment: machine.ended(),
+            all_rows: rows.len() == wanted,
+        };
+        Ok(Comparison::new(about, rows))
+    }
+}

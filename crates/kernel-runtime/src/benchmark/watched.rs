@@ -1,0 +1,137 @@
+//! One measurement with progress, a live estimate, and a guard against compiles in its span.
+
+use std::time::Instant;
+
+use kernel_bench::measure::{Arm, Watch, measure};
+use kernel_report::record::{Row, Samples};
+use kernel_report::report::format_ratio;
+use kernel_report::statistics::Summary;
+
+use super::Run;
+use crate::Events;
+use crate::failure::RuntimeError;
+use crate::interface::interrupted;
+use crate::session;
+
+/// Measures two arms and puts the samples into the row.
+///
+/// # Errors
+/// What an arm returns.
+pub(super) fn watched<E>(
+    run: &Run<'_>,
+    row: Row,
+    first_calls: (f64, f64),
+    a: &mut dyn Arm<Error = E>,
+    b: &mut dyn Arm<Error = E>,
+) -> Result<Row, RuntimeError>
+where
+    RuntimeError: From<E>,
+{
+    let budget = run.budget(row.functional);
+    let mut watch = Live {
+        events: run.events,
+        stage: row.workload.clone(),
+        total: budget.measuring.as_millis() as u64,
+        began: None,
+        told: u64::MAX,
+        compiles: 0,
+    };
+    let mut samples = measure(a, b, &budget, &mut watch)?;
+    // The loop's own first call comes after the comparison of results, when all is compiled.
+    (samples.first_call_a, samples.first_call_b) = first_calls;
+    let compiles = match watch.began {
+        Some(_) => compile_count()?.saturating_sub(watch.compiles),
+        None => 0,
+    };
+    Ok(row.timed(samples, compiles, run.request.seed))
+}
+
+/// Compiles of this process so far.
+pub(super) fn compile_count() -> Result<usize, RuntimeError> {
+    Ok(session::running_bridge()
+        .map(kernel_bridge::Bridge::compile_count)
+        .transpose()?
+        .unwrap_or(0))
+}
+
+/// Compiles of this process so far that were for Pallas' interpret mode.
+pub(super) fn interpreted_compiles() -> Result<usize, RuntimeError> {
+    let Some(bridge) = session::running_bridge() else {
+        return Ok(0);
+    };
+    Ok(bridge
+        .compiles()?
+        .iter()
+        .filter(|compile| compile.interpreted)
+        .count())
+}
+
+struct Live<'a> {
+    events: &'a Events,
+    stage: String,
+    total: u64,
+    began: Option<Instant>,
+    told: u64,
+    compiles: usize,
+}
+
+impl Watch for Live<'_> {
+    fn rounds_begin(&mut self) {
+        // A bridge that cannot tell now will say so when it is asked at the end.
+        self.compiles = compile_count().unwrap_or_default();
+        self.began = Some(Instant::now());
+    }
+
+    fn stop(&mut self, so_far: &Samples) -> bool {
+        match self.began {
+            None if self.told == u64::MAX => {
+                self.told = 0;
+                self.events.progress(&format!("warming up {}", self.stage), 0, 0);
+            }
+            None => {}
+            Some(began) => {
+                // Five times a second: telling more often would be part of what is measured.
+                let done = began.elapsed().as_millis() as u64;
+                if self.told != done / 200 {
+                    self.told = done / 200;
+                    let stage = format!("{}{}", self.stage, estimate(so_far));
+                    self.events.progress(&stage, done.min(self.total), self.total);
+                }
+            }
+        }
+        interrupted().load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+/// The ratio so far, for somebody who waits: the median with 1.57 interquartile ranges over the root of
+/// the number (McGill, Tukey and Larsen 1978). The record's interval is made with more care.
+fn estimate(samples: &Samples) -> String {
+    let ratios: Vec<f64> = samples.a.iter().zip(&samples.b).map(|(a, b)| b / a).collect();
+    match Summary::of(&ratios) {
+        Some(summary) if summary.samples >= 5 => {
+            let half = 1.57 * (summary.p75 - summary.p25) / (summary.samples as f64).sqrt();
+            format!(
+                ": B / A {} ± {}",
+                format_ratio(summary.median),
+                format_ratio(half)
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_estimate_waits_for_five_rounds() {
+        let samples = |rounds: usize| Samples {
+            a: vec![1.0; rounds],
+            b: vec![2.0; rounds],
+            ..Samples::default()
+        };
+        assert_eq!(estimate(&samples(4)), "");
+        assert_eq!(estimate(&samples(5)), ": B / A 2.000 ± 0.0000");
+    }
+}
