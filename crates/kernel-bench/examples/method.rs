@@ -39,7 +39,9 @@ fn main() -> Result<(), Error> {
         "Machine: {}, {} logical processors, load {} when it began. Op: {}, float32, one thread. {} s a run.\n",
         machine.cpu,
         machine.cpus,
-        machine.load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
+        machine
+            .load_average
+            .map_or_else(|| "unknown".to_owned(), |load| format!("{load:.1}")),
         bench.shape,
         BUDGET.as_secs()
     );

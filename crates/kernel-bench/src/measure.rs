@@ -190,9 +190,7 @@ fn warm_up<E>(
                 return Ok(1);
             }
             let typical = fastest_of(&times[times.len().saturating_sub(WINDOW)..]).max(1e-9);
-            return Ok((SHORTEST_SAMPLE.as_secs_f64() / typical)
-                .ceil()
-                .max(1.0) as usize);
+            return Ok((SHORTEST_SAMPLE.as_secs_f64() / typical).ceil().max(1.0) as usize);
         }
     }
 }
@@ -241,7 +239,9 @@ mod tests {
         let mut a = spin(Duration::from_micros(500));
         let mut b = spin(Duration::from_millis(1));
         let samples = measure(&mut a, &mut b, &BUDGET, &mut || false).unwrap();
-        let ratio = Distribution::of_ratios(&samples.a, &samples.b, 1).unwrap().interval(0.95);
+        let ratio = Distribution::of_ratios(&samples.a, &samples.b, 1)
+            .unwrap()
+            .interval(0.95);
         assert!((1.8..2.2).contains(&ratio.estimate), "{ratio:?}");
         let control = Distribution::of_ratios(&samples.a, &samples.control, 2)
             .unwrap()
@@ -308,7 +308,10 @@ mod tests {
     fn an_error_of_an_arm_ends_the_measurement() {
         let mut a = Calls::new(|| Err("broken"), None);
         let mut b = Calls::new(|| Ok(()), None);
-        assert_eq!(measure(&mut a, &mut b, &BUDGET, &mut || false), Err("broken"));
+        assert_eq!(
+            measure(&mut a, &mut b, &BUDGET, &mut || false),
+            Err("broken")
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod kernel;
 mod layer;
 mod pjrt;
 mod python;
+mod script;
 mod tensor;
 pub mod tpu;
 
@@ -50,6 +51,7 @@ pub use error::{BridgeError, EnvironmentError, PythonException, Site};
 pub use kernel::LoadedKernel;
 pub use layer::{BoundLayer, LayerClass};
 pub use pjrt::PjrtError;
+pub use script::ScriptWorkload;
 
 use crate::compile::{Switches, Watch};
 use crate::direct::{Direct, Pjrt};

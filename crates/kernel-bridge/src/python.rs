@@ -10,7 +10,7 @@ use crate::compile::Watch;
 use crate::error::{BridgeError, PythonException};
 
 /// Modules in the order in which they import each other.
-const MODULES: [(&str, &str); 10] = [
+const MODULES: [(&str, &str); 11] = [
     ("errors", include_str!("../python/errors.py")),
     ("compiles", include_str!("../python/compiles.py")),
     ("exchange", include_str!("../python/exchange.py")),
@@ -21,6 +21,7 @@ const MODULES: [(&str, &str); 10] = [
     ("facade", include_str!("../python/facade.py")),
     ("loader", include_str!("../python/loader.py")),
     ("layers", include_str!("../python/layers.py")),
+    ("script", include_str!("../python/script.py")),
 ];
 const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
 
@@ -30,6 +31,7 @@ pub(crate) struct HostModules {
     pub(crate) layers: Py<PyAny>,
     pub(crate) compiles: Py<PyAny>,
     pub(crate) direct: Py<PyAny>,
+    pub(crate) script: Py<PyAny>,
     pub(crate) errors: Py<PyAny>,
     /// The `Host` that payloads get their decorators from.
     pub(crate) host: Py<PyAny>,
@@ -76,6 +78,7 @@ impl HostModules {
                     .unbind(),
                 loader: module("loader")?.unbind(),
                 layers: module("layers")?.unbind(),
+                script: module("script")?.unbind(),
                 errors: module("errors")?.unbind(),
             })
         };

@@ -15,7 +15,12 @@ use kernel_report::report::gate::Gate;
 use kernel_report::report::html;
 use support::{comparison, named};
 
-const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
+const BROWSERS: [&str; 4] = [
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+];
 
 fn browser() -> String {
     std::env::var("CHROMIUM").unwrap_or_else(|_| {
@@ -42,8 +47,16 @@ fn page() -> String {
         ],
         1,
     );
-    before.samples[1].warnings.push("drift: A became 7% slower from the first third of the run to the last".into());
-    let after = comparison(&[("rms_norm R=1 H=576", 0.78), ("rms_norm R=512 H=4096", 1.12)], 9);
+    before.samples[1]
+        .warnings
+        .push("drift: A became 7% slower from the first third of the run to the last".into());
+    let after = comparison(
+        &[
+            ("rms_norm R=1 H=576", 0.78),
+            ("rms_norm R=512 H=4096", 1.12),
+        ],
+        9,
+    );
     let records = [named("before.json", before), named("after.json", after)];
     let changes = changes(&records, 0.95);
     let gate = Gate::new(0.03, &records, &changes);
@@ -52,11 +65,20 @@ fn page() -> String {
 
 fn run(arguments: &[String]) -> String {
     let output = Command::new(browser())
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+        ])
         .args(arguments)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -83,8 +105,15 @@ fn nothing_sticks_out_at_any_width_and_one_drawing_is_shown() {
             "--dump-dom".into(),
             format!("file://{}", frame.display()),
         ]);
-        let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
-        let figures: Vec<u32> = title.unwrap_or_default().split(',').map(|n| n.parse().unwrap()).collect();
+        let title = dom
+            .split("<title>")
+            .nth(1)
+            .and_then(|rest| rest.split("</title>").next());
+        let figures: Vec<u32> = title
+            .unwrap_or_default()
+            .split(',')
+            .map(|n| n.parse().unwrap())
+            .collect();
         let [inner, scroll, shown, all] = figures[..] else {
             panic!("{dom}");
         };
@@ -112,6 +141,10 @@ fn pictures_of_both_themes_of_a_phone_and_of_paper() {
         assert!(std::fs::metadata(&picture).unwrap().len() > 10_000);
     }
     let paper = folder.join("paper.pdf");
-    run(&["--no-pdf-header-footer".into(), format!("--print-to-pdf={}", paper.display()), address]);
+    run(&[
+        "--no-pdf-header-footer".into(),
+        format!("--print-to-pdf={}", paper.display()),
+        address,
+    ]);
     assert!(std::fs::read(&paper).unwrap().starts_with(b"%PDF"));
 }

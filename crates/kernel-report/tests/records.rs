@@ -30,7 +30,12 @@ fn a_record_survives_the_way_through_a_file() {
     let (written, found) = (times(&record), times(&read));
     assert_eq!(written.len(), found.len());
     // A decimal number is read to the last bit or one beside it.
-    assert!(written.iter().zip(&found).all(|(one, other)| (one / other - 1.0).abs() < 1e-15));
+    assert!(
+        written
+            .iter()
+            .zip(&found)
+            .all(|(one, other)| (one / other - 1.0).abs() < 1e-15)
+    );
 }
 
 #[test]
@@ -39,16 +44,25 @@ fn what_is_wrong_with_a_file_is_named() {
         ("{".to_owned(), "not JSON"),
         ("[]".to_owned(), "neither a record"),
         (changed(|d| d["format"] = 2.into()), "format 2"),
-        (changed(|d| d["samples"][0]["ratio"] = "fast".into()), "samples[0].ratio"),
+        (
+            changed(|d| d["samples"][0]["ratio"] = "fast".into()),
+            "samples[0].ratio",
+        ),
         (
             changed(|d| {
-                d["samples"][0]["measurement"]["b"].as_array_mut().unwrap().pop();
+                d["samples"][0]["measurement"]["b"]
+                    .as_array_mut()
+                    .unwrap()
+                    .pop();
             }),
             "399 of B",
         ),
     ] {
         let error = parse(&text).unwrap_err();
-        assert!(error.contains("`r.json`") && error.contains(word), "{error}");
+        assert!(
+            error.contains("`r.json`") && error.contains(word),
+            "{error}"
+        );
     }
     let error = Record::read(Path::new("/nonexistent/r.json")).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/r.json"));
@@ -57,12 +71,18 @@ fn what_is_wrong_with_a_file_is_named() {
 #[test]
 fn a_document_of_the_python_library_is_read() {
     // Written by `kernels benchmark` 0.17.2.
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/kernels-benchmark.json"));
+    let path = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/kernels-benchmark.json"
+    ));
     let Record::Peer(peer) = Record::read(path).unwrap() else {
         panic!("not a record of the Python library");
     };
     let first = &peer.results[0];
-    assert_eq!((first.workload.as_str(), first.verified), ("RMSNorm.decode_f32", Some(true)));
+    assert_eq!(
+        (first.workload.as_str(), first.verified),
+        ("RMSNorm.decode_f32", Some(true))
+    );
     assert_eq!(first.timing_results.iterations, 50);
     assert!(first.timing_results.min_ms <= first.timing_results.mean_ms);
 }
@@ -82,12 +102,24 @@ fn every_field_of_a_record_is_explained() {
             _ => {}
         }
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmark-record.md");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/benchmark-record.md"
+    );
     let page = std::fs::read_to_string(path).unwrap();
     let mut found = std::collections::BTreeSet::new();
-    names(&serde_json::to_value(comparison(&[("w", 1.0)], 1)).unwrap(), &mut found);
-    let missing: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
-    assert!(missing.is_empty(), "docs/benchmark-record.md does not explain {missing:?}");
+    names(
+        &serde_json::to_value(comparison(&[("w", 1.0)], 1)).unwrap(),
+        &mut found,
+    );
+    let missing: Vec<_> = found
+        .iter()
+        .filter(|name| !page.contains(&format!("`{name}`")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/benchmark-record.md does not explain {missing:?}"
+    );
 }
 
 #[test]

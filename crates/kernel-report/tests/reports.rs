@@ -40,9 +40,18 @@ fn a_wrong_kernel_an_interpreted_one_and_one_that_compiled_get_no_ratio() {
         Row::new("compiled".into(), AGREE).timed(samples(1e-3, 0.1, 1), 2, 1),
     ];
     let record = Comparison::new(about(), rows);
-    assert!(record.samples.iter().all(|row| row.ratio.is_none() && row.verdict.is_none()));
+    assert!(
+        record
+            .samples
+            .iter()
+            .all(|row| row.ratio.is_none() && row.verdict.is_none())
+    );
     assert_eq!((record.ratio, record.verdict), (None, None));
-    let reasons: Vec<_> = record.samples.iter().filter_map(|row| row.reason.as_deref()).collect();
+    let reasons: Vec<_> = record
+        .samples
+        .iter()
+        .filter_map(|row| row.reason.as_deref())
+        .collect();
     assert!(reasons[1].contains("functional only"), "{reasons:?}");
     assert!(reasons[2].contains("2 compiles"), "{reasons:?}");
     assert!(!text::comparison(&record).contains("faster"));
@@ -56,8 +65,15 @@ fn before_and_after_are_compared_through_the_same_a() {
     let after = Comparison::new(about(), vec![row]);
     let found = changes(&[named("before", before), named("after", after)], 0.95);
     assert_eq!(found.len(), 1);
-    assert_eq!((found[0].basis, found[0].verdict), (Basis::AgainstTheSameA, Verdict::Faster));
-    assert!((found[0].ratio.estimate - 0.9).abs() < 0.02, "{:?}", found[0]);
+    assert_eq!(
+        (found[0].basis, found[0].verdict),
+        (Basis::AgainstTheSameA, Verdict::Faster)
+    );
+    assert!(
+        (found[0].ratio.estimate - 0.9).abs() < 0.02,
+        "{:?}",
+        found[0]
+    );
 }
 
 #[test]
@@ -66,7 +82,11 @@ fn another_a_and_another_machine_are_said() {
     let mut after = comparison(&[("w", 1.0)], 2);
     "org/other@v1".clone_into(&mut after.a.name);
     let of = |after: &Comparison| {
-        changes(&[named("x", before.clone()), named("y", after.clone())], 0.95)[0].basis
+        changes(
+            &[named("x", before.clone()), named("y", after.clone())],
+            0.95,
+        )[0]
+        .basis
     };
     assert_eq!(of(&after), Basis::Times);
     "Other CPU".clone_into(&mut after.environment.cpu);
@@ -82,7 +102,11 @@ fn a_gate_fails_on_what_is_certain_and_names_what_it_cannot_rule_out() {
     assert!(gate(1.0, 0.03).passed);
     let failed = gate(1.10, 0.03);
     assert!(!failed.passed);
-    assert!(failed.findings()[0].contains("slower than the 3% allowed"), "{:?}", failed.findings());
+    assert!(
+        failed.findings()[0].contains("slower than the 3% allowed"),
+        "{:?}",
+        failed.findings()
+    );
     let unsure = gate(1.03, 0.03);
     assert!(unsure.passed);
     assert_eq!(unsure.checks[0].outcome, Outcome::CannotTell);
@@ -95,7 +119,10 @@ fn a_gate_over_files_fails_on_a_row_that_became_wrong() {
     let mut rows = comparison(&[("v", 1.0)], 2).samples;
     let wrong = Correctness { ok: false, ..AGREE };
     rows.push(Row::new("w".into(), wrong).untimed("wrong"));
-    let records = [named("before", before), named("after", Comparison::new(about(), rows))];
+    let records = [
+        named("before", before),
+        named("after", Comparison::new(about(), rows)),
+    ];
     let gate = Gate::new(0.5, &records, &changes(&records, 0.95));
     assert!(!gate.passed, "{gate:?}");
     // Nothing in common is nothing checked, which is no pass.
@@ -129,7 +156,10 @@ fn estimates_are_labelled_and_get_no_verdict() {
     let record = Comparison::new(about(), vec![row]);
     assert!(record.estimate && record.verdict.is_none());
     let table = text::comparison(&record);
-    assert!(table.contains("estimate") && table.contains("v5e"), "{table}");
+    assert!(
+        table.contains("estimate") && table.contains("v5e"),
+        "{table}"
+    );
     assert!(table.contains("0.500 (estimate)"), "{table}");
     let page = html::page(&[named("e", record)], &[], None).unwrap();
     assert!(page.contains("Nothing here was measured on the chip"));
@@ -138,15 +168,26 @@ fn estimates_are_labelled_and_get_no_verdict() {
 #[test]
 fn the_page_needs_nothing_else_and_says_in_words_what_charts_show() {
     let records = [
-        named("before.json", comparison(&[("norm <R=1>", 0.5), ("norm R=2", 1.0)], 1)),
+        named(
+            "before.json",
+            comparison(&[("norm <R=1>", 0.5), ("norm R=2", 1.0)], 1),
+        ),
         named("after.json", comparison(&[("norm <R=1>", 0.6)], 9)),
     ];
     let changes = changes(&records, 0.95);
     let gate = Gate::new(0.03, &records, &changes);
     let page = html::page(&records, &changes, Some(&gate)).unwrap();
     // The one address is the name of the SVG namespace, which nothing fetches.
-    let addresses: Vec<&str> = page.match_indices("http").map(|(at, _)| &page[at..at + 26]).collect();
-    assert!(addresses.iter().all(|address| *address == "http://www.w3.org/2000/svg"), "{addresses:?}");
+    let addresses: Vec<&str> = page
+        .match_indices("http")
+        .map(|(at, _)| &page[at..at + 26])
+        .collect();
+    assert!(
+        addresses
+            .iter()
+            .all(|address| *address == "http://www.w3.org/2000/svg"),
+        "{addresses:?}"
+    );
     for forbidden in ["<script", "<link", "<img", "@import", "url("] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
@@ -157,18 +198,32 @@ fn the_page_needs_nothing_else_and_says_in_words_what_charts_show() {
     assert_eq!(page.matches("role=\"img\" aria-label=\"").count(), charts);
     // Each chart is drawn for a screen and for a phone.
     assert_eq!(page.matches("class=\"wide\"").count() * 2, charts);
-    for section in ["Ratio by workload", "Distributions", "Roofline", "What was replaced", "Environment", "Method"] {
+    for section in [
+        "Ratio by workload",
+        "Distributions",
+        "Roofline",
+        "What was replaced",
+        "Environment",
+        "Method",
+    ] {
         assert!(page.contains(section), "{section}");
     }
 }
 
 #[test]
 fn the_page_of_a_record_of_the_python_library_has_its_figures() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/kernels-benchmark.json");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/kernels-benchmark.json"
+    );
     let records = kernel_report::report::Named::read_all(&[path, path]).unwrap();
     let found = changes(&records, 0.95);
     assert!(found.iter().all(|change| change.basis == Basis::Means));
-    assert!(found.iter().all(|change| change.verdict == Verdict::NoDifference));
+    assert!(
+        found
+            .iter()
+            .all(|change| change.verdict == Verdict::NoDifference)
+    );
     let page = html::page(&records, &found, None).unwrap();
     assert!(page.contains("RMSNorm.decode_f32") && page.contains("keeps no samples"));
 }

@@ -25,10 +25,18 @@ fn run(rounds: usize, factor: f64, seed: u64) -> Samples {
     let mut samples = Samples::default();
     for _ in 0..rounds {
         if random.random_bool(0.02) {
-            load = if load > 1.0 { 1.0 } else { random.random_range(1.2..2.0) };
+            load = if load > 1.0 {
+                1.0
+            } else {
+                random.random_range(1.2..2.0)
+            };
         }
         let mut call = |time: f64| {
-            let interrupted = if random.random_bool(0.02) { random.random_range(1.5..10.0) } else { 1.0 };
+            let interrupted = if random.random_bool(0.02) {
+                random.random_range(1.5..10.0)
+            } else {
+                1.0
+            };
             time * load * interrupted * (1.0 + random.random_range(-0.02..0.02))
         };
         samples.a.push(call(1e-3));
@@ -58,7 +66,9 @@ fn the_interval_holds_the_true_ratio_in_nineteen_runs_of_twenty() {
     let held = (0..200)
         .filter(|seed| {
             let samples = run(200, 1.1, seed + 1000);
-            let interval = Distribution::of_ratios(&samples.a, &samples.b, *seed).unwrap().interval(0.95);
+            let interval = Distribution::of_ratios(&samples.a, &samples.b, *seed)
+                .unwrap()
+                .interval(0.95);
             interval.low <= 1.1 && 1.1 <= interval.high
         })
         .count();
@@ -110,14 +120,22 @@ fn the_median_of_ratios_varies_less_than_the_ratio_of_medians() {
         (squares.sum::<f64>() / 60.0).sqrt()
     };
     let of_ratios = errors(&|samples| {
-        let mut ratios: Vec<f64> = samples.a.iter().zip(&samples.b).map(|(a, b)| b / a).collect();
+        let mut ratios: Vec<f64> = samples
+            .a
+            .iter()
+            .zip(&samples.b)
+            .map(|(a, b)| b / a)
+            .collect();
         statistics::median(&mut ratios).unwrap()
     });
     let of_medians = errors(&|samples| {
         statistics::median(&mut samples.b.clone()).unwrap()
             / statistics::median(&mut samples.a.clone()).unwrap()
     });
-    assert!(of_medians > 2.0 * of_ratios, "{of_medians} against {of_ratios}");
+    assert!(
+        of_medians > 2.0 * of_ratios,
+        "{of_medians} against {of_ratios}"
+    );
 }
 
 #[test]
@@ -127,7 +145,9 @@ fn workloads_that_cancel_out_have_an_overall_ratio_of_one() {
         Distribution::of_ratios(&samples.a, &samples.b, seed).unwrap()
     };
     let (slower, faster) = (of(2.0, 1), of(0.5, 2));
-    let overall = Distribution::geometric_mean(&[&slower, &faster]).unwrap().interval(0.95);
+    let overall = Distribution::geometric_mean(&[&slower, &faster])
+        .unwrap()
+        .interval(0.95);
     assert!((overall.estimate - 1.0).abs() < 0.02, "{overall:?}");
     assert!(overall.low < 1.0 && 1.0 < overall.high, "{overall:?}");
 }

@@ -236,6 +236,11 @@ pub enum Workload {
         /// Model directory.
         model: PathBuf,
     },
+    /// The benchmark scripts of a kernel: `a` is their reference, `b` the kernel.
+    Script {
+        /// The scripts.
+        scripts: Vec<PathBuf>,
+    },
     /// One layer of a model: prefill and decode.
     Layer {
         /// Model directory.

@@ -21,12 +21,12 @@ const BUDGET: f64 = 3.0;
 
 /// Runs everything and prints two tables.
 pub(crate) fn run(workspace: &Workspace, environment: &Environment) -> Result<()> {
-    process::run(
-        environment
-            .cargo()
-            .current_dir(workspace.root())
-            .args(["build", "--quiet", "--workspace", "--all-targets"]),
-    )?;
+    process::run(environment.cargo().current_dir(workspace.root()).args([
+        "build",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+    ]))?;
     let built = workspace.root().join("target/debug");
     process::run(&mut Command::new(built.join("examples/method")))?;
     spread(workspace, environment)
@@ -45,12 +45,22 @@ pub(crate) fn spread(workspace: &Workspace, environment: &Environment) -> Result
     let time = middle(&once.times);
     let iterations = (BUDGET / 3.0 / time.max(1e-6)) as usize;
     let long = peer(workspace, environment, iterations.max(100))?;
-    println!("\n| estimate, {REPETITIONS} repetitions | spread of the time | spread of the ratio |");
+    println!(
+        "\n| estimate, {REPETITIONS} repetitions | spread of the time | spread of the ratio |"
+    );
     println!("| --- | --- | --- |");
     for (name, estimates) in [
         (format!("`bench ab`, {BUDGET} s"), &ours),
-        ("`kernels benchmark`, 100 iterations (its default)".to_owned(), &once),
-        (format!("`kernels benchmark`, {iterations} iterations (as many calls of the kernel as ours in {BUDGET} s)"), &long),
+        (
+            "`kernels benchmark`, 100 iterations (its default)".to_owned(),
+            &once,
+        ),
+        (
+            format!(
+                "`kernels benchmark`, {iterations} iterations (as many calls of the kernel as ours in {BUDGET} s)"
+            ),
+            &long,
+        ),
     ] {
         println!(
             "| {name} | {:.2}% | {:.2}% |",
@@ -70,14 +80,23 @@ fn ours(workspace: &Workspace) -> Result<Estimates> {
     for seed in 0..REPETITIONS {
         let output = Command::new(&program)
             .current_dir(workspace.root())
-            .args(["bench", "ab", "default", "hub-kernels/rms-norm@v1:RMSNorm", "--op", "rms_norm"])
+            .args([
+                "bench",
+                "ab",
+                "default",
+                "hub-kernels/rms-norm@v1:RMSNorm",
+                "--op",
+                "rms_norm",
+            ])
             .args(["--shape", WORKLOAD.1, "--json", "--quiet", "--offline"])
             .args(["--budget", &BUDGET.to_string(), "--seed", &seed.to_string()])
             .stderr(Stdio::inherit())
             .output()
             .context("cannot start kernel-cli")?;
         let record: Value = serde_json::from_slice(&output.stdout).context("no record")?;
-        let times = record["samples"][0]["measurement"]["b"].as_array().context("no samples")?;
+        let times = record["samples"][0]["measurement"]["b"]
+            .as_array()
+            .context("no samples")?;
         let times: Vec<f64> = times.iter().filter_map(Value::as_f64).collect();
         estimates.times.push(middle(&times));
         estimates
@@ -93,7 +112,11 @@ fn peer(workspace: &Workspace, environment: &Environment, iterations: usize) -> 
         .arg("-c")
         .arg(PEER)
         .arg(workspace.root().join("kernels-index/rms-norm"))
-        .args([WORKLOAD.0, &REPETITIONS.to_string(), &iterations.to_string()])
+        .args([
+            WORKLOAD.0,
+            &REPETITIONS.to_string(),
+            &iterations.to_string(),
+        ])
         .stderr(Stdio::inherit())
         .output()
         .context("cannot start Python")?;
@@ -106,8 +129,12 @@ fn peer(workspace: &Workspace, environment: &Environment, iterations: usize) -> 
     };
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let line: Value = serde_json::from_str(line).context("not a line of the runner")?;
-        estimates.times.push(line["time"].as_f64().context("no time")?);
-        estimates.ratios.push(line["ratio"].as_f64().context("no ratio")?);
+        estimates
+            .times
+            .push(line["time"].as_f64().context("no time")?);
+        estimates
+            .ratios
+            .push(line["ratio"].as_f64().context("no ratio")?);
     }
     Ok(estimates)
 }

@@ -69,7 +69,11 @@ mod tests {
 
     #[test]
     fn an_mlp_reads_its_three_weights_and_multiplies_each_once() {
-        let work = work(OpKind::Mlp, &[("R", 1), ("H", 8), ("I", 16)], Kind::BFloat16);
+        let work = work(
+            OpKind::Mlp,
+            &[("R", 1), ("H", 8), ("I", 16)],
+            Kind::BFloat16,
+        );
         assert!((work.flops - (6.0 * 8.0 * 16.0 + 2.0 * 16.0)).abs() < 1e-9);
         assert!((work.bytes - 2.0 * (3.0 * 8.0 * 16.0 + 16.0)).abs() < 1e-9);
     }

@@ -73,9 +73,7 @@ pub struct Estimate {
 impl Estimate {
     /// Time of B over time of A.
     pub fn ratio(&self) -> Option<f64> {
-        let of = |a: Option<f64>, b: Option<f64>| {
-            a.filter(|a| *a > 0.0).and_then(|a| Some(b? / a))
-        };
+        let of = |a: Option<f64>, b: Option<f64>| a.filter(|a| *a > 0.0).and_then(|a| Some(b? / a));
         of(self.a.seconds, self.b.seconds).or_else(|| of(self.a.cycles, self.b.cycles))
     }
 }
@@ -172,13 +170,19 @@ impl Row {
         if row.may_be_judged() {
             row.bootstraps = row.resampled(seed);
         }
-        row.warnings.extend(row.drift.and_then(|drift| drift.warning()));
+        row.warnings
+            .extend(row.drift.and_then(|drift| drift.warning()));
         if row.functional {
-            row.reason = Some("functional only: Pallas' interpret mode says nothing about speed".into());
+            row.reason =
+                Some("functional only: Pallas' interpret mode says nothing about speed".into());
         } else if compiles_in_span > 0 {
             row.reason = Some(format!(
                 "{compiles_in_span} {} within the timed span",
-                if compiles_in_span == 1 { "compile" } else { "compiles" }
+                if compiles_in_span == 1 {
+                    "compile"
+                } else {
+                    "compiles"
+                }
             ));
         }
         row

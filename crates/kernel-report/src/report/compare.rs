@@ -90,7 +90,10 @@ pub fn changes(records: &[Named], confidence: f64) -> Vec<Change> {
             }
         }
     }
-    let comparisons: Vec<_> = found.iter().map(|(_, _, ratio, floor, _)| (ratio, *floor)).collect();
+    let comparisons: Vec<_> = found
+        .iter()
+        .map(|(_, _, ratio, floor, _)| (ratio, *floor))
+        .collect();
     judge_together(&comparisons, confidence)
         .into_iter()
         .zip(&found)
@@ -136,10 +139,16 @@ fn change(
 
 fn workloads(record: &Record) -> Vec<&str> {
     match record {
-        Record::Comparison(comparison) => {
-            comparison.samples.iter().map(|row| row.workload.as_str()).collect()
-        }
-        Record::Peer(peer) => peer.results.iter().map(|row| row.workload.as_str()).collect(),
+        Record::Comparison(comparison) => comparison
+            .samples
+            .iter()
+            .map(|row| row.workload.as_str())
+            .collect(),
+        Record::Peer(peer) => peer
+            .results
+            .iter()
+            .map(|row| row.workload.as_str())
+            .collect(),
     }
 }
 
@@ -161,8 +170,11 @@ fn ours(comparison: &Comparison) -> BTreeMap<&str, Observed<'_>> {
                 row: Some(row),
                 time: samples
                     .and_then(|samples| Distribution::of_times(&samples.b, SEED))
-                    .or_else(|| Distribution::of_mean(row.estimate.as_ref()?.b.seconds?, 0.0, SEED)),
-                ratio: samples.and_then(|samples| Distribution::of_ratios(&samples.a, &samples.b, SEED)),
+                    .or_else(|| {
+                        Distribution::of_mean(row.estimate.as_ref()?.b.seconds?, 0.0, SEED)
+                    }),
+                ratio: samples
+                    .and_then(|samples| Distribution::of_ratios(&samples.a, &samples.b, SEED)),
                 floor: row.noise_floor.unwrap_or_default(),
                 is_mean: false,
             };

@@ -54,7 +54,10 @@ impl Gate {
     /// One record: its B against its A. Several: every later one against the first.
     pub fn new(limit: f64, records: &[Named], changes: &[Change]) -> Self {
         let mut checks = if records.len() == 1 {
-            records.iter().flat_map(|named| of_rows(named, limit)).collect()
+            records
+                .iter()
+                .flat_map(|named| of_rows(named, limit))
+                .collect()
         } else {
             let judged = changes.iter().map(|change| Check {
                 record: change.after.clone(),
@@ -66,11 +69,14 @@ impl Gate {
         };
         if records.len() > 1 {
             // A workload that is wrong has no time, and would else be passed over in silence.
-            let rows = records.iter().skip(1).flat_map(|named| of_rows(named, limit));
+            let rows = records
+                .iter()
+                .skip(1)
+                .flat_map(|named| of_rows(named, limit));
             let known = |check: &Check| {
-                checks
-                    .iter()
-                    .any(|other: &Check| other.record == check.record && other.workload == check.workload)
+                checks.iter().any(|other: &Check| {
+                    other.record == check.record && other.workload == check.workload
+                })
             };
             let missing: Vec<Check> = rows
                 .filter(|check| matches!(check.outcome, Outcome::Wrong | Outcome::NotMeasured))
@@ -79,7 +85,8 @@ impl Gate {
             checks.extend(missing);
         }
         let failed = |check: &Check| matches!(check.outcome, Outcome::Slower | Outcome::Wrong);
-        let measured = |check: &Check| matches!(check.outcome, Outcome::Within | Outcome::CannotTell);
+        let measured =
+            |check: &Check| matches!(check.outcome, Outcome::Within | Outcome::CannotTell);
         Self {
             limit,
             passed: !checks.iter().any(failed) && checks.iter().any(measured),

@@ -30,17 +30,27 @@ impl Named {
     /// [`ReadError`] of the first file that is no record.
     pub fn read_all(paths: &[impl AsRef<Path>]) -> Result<Vec<Self>, ReadError> {
         let short = |path: &Path| {
-            path.file_name()
-                .map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+            path.file_name().map_or_else(
+                || path.display().to_string(),
+                |name| name.to_string_lossy().into_owned(),
+            )
         };
         paths
             .iter()
             .map(|path| {
                 let path = path.as_ref();
                 let name = short(path);
-                let alone = paths.iter().filter(|other| short(other.as_ref()) == name).count() == 1;
+                let alone = paths
+                    .iter()
+                    .filter(|other| short(other.as_ref()) == name)
+                    .count()
+                    == 1;
                 Ok(Self {
-                    name: if alone { name } else { path.display().to_string() },
+                    name: if alone {
+                        name
+                    } else {
+                        path.display().to_string()
+                    },
                     record: Record::read(path)?,
                 })
             })

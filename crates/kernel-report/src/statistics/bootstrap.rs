@@ -129,7 +129,11 @@ impl Distribution {
         let mut sorted = self.resamples.clone();
         sorted.sort_unstable_by(f64::total_cmp);
         let tail = (1.0 - confidence) / 2.0;
-        let end = |q: f64| quantile_of_sorted(&sorted, q).unwrap_or(self.estimate).exp();
+        let end = |q: f64| {
+            quantile_of_sorted(&sorted, q)
+                .unwrap_or(self.estimate)
+                .exp()
+        };
         Ratio {
             estimate: self.estimate(),
             low: end(tail),
@@ -142,7 +146,11 @@ impl Distribution {
     /// wrong side, never 0, because more resamples might have found one.
     pub fn p_value(&self, floor: f64) -> f64 {
         let (low, high) = ((1.0 - floor).ln(), (1.0 + floor).ln());
-        let not_slower = self.resamples.iter().filter(|value| **value <= high).count();
+        let not_slower = self
+            .resamples
+            .iter()
+            .filter(|value| **value <= high)
+            .count();
         let not_faster = self.resamples.iter().filter(|value| **value >= low).count();
         let share = |count: usize| (count as f64 + 1.0) / (RESAMPLES as f64 + 1.0);
         (2.0 * share(not_slower).min(share(not_faster))).min(1.0)
@@ -200,8 +208,14 @@ mod tests {
     #[test]
     fn a_mean_without_samples_has_the_interval_of_its_standard_error() {
         let interval = Distribution::of_mean(2.0, 0.04, 1).unwrap().interval(0.95);
-        assert!((interval.low / (2.0 * (-0.0392_f64).exp()) - 1.0).abs() < 4e-3, "{interval:?}");
-        assert!((interval.high / (2.0 * 0.0392_f64.exp()) - 1.0).abs() < 4e-3, "{interval:?}");
+        assert!(
+            (interval.low / (2.0 * (-0.0392_f64).exp()) - 1.0).abs() < 4e-3,
+            "{interval:?}"
+        );
+        assert!(
+            (interval.high / (2.0 * 0.0392_f64.exp()) - 1.0).abs() < 4e-3,
+            "{interval:?}"
+        );
     }
 
     #[test]

@@ -31,7 +31,10 @@ impl Drift {
         }
         let middle = |part: &[f64]| median(&mut part.to_vec());
         let third = times.len() / 3;
-        let (first, last) = (middle(&times[..third])?, middle(&times[times.len() - third..])?);
+        let (first, last) = (
+            middle(&times[..third])?,
+            middle(&times[times.len() - third..])?,
+        );
         let parts: Vec<f64> = times
             .chunks(times.len().div_ceil(PARTS))
             .filter_map(middle)

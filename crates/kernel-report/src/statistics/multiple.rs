@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn what_holds_alone_may_not_hold_among_many() {
         let close = ratio(1.021, 0.01);
-        assert_eq!(judge_together(&[(&close, 0.0)], 0.95)[0].verdict, Verdict::Slower);
+        assert_eq!(
+            judge_together(&[(&close, 0.0)], 0.95)[0].verdict,
+            Verdict::Slower
+        );
         let many: Vec<_> = (0..20).map(|_| (&close, 0.0)).collect();
         for judged in judge_together(&many, 0.95) {
             assert_eq!(judged.verdict, Verdict::NoDifference);

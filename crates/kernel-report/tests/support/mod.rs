@@ -1,12 +1,15 @@
 //! Records with known answers.
-#![expect(unreachable_pub, reason = "each test file has it as a module of its own")]
+#![expect(
+    unreachable_pub,
+    reason = "each test file has it as a module of its own"
+)]
 
 use std::collections::BTreeMap;
 
 use kernel_report::Correctness;
 use kernel_report::record::{
-    About, ArmRecord, CacheState, Comparison, Level, Limits, MachineRecord, Method, Record, ReplacedOp,
-    Row, Samples, Work,
+    About, ArmRecord, CacheState, Comparison, Level, Limits, MachineRecord, Method, Record,
+    ReplacedOp, Row, Samples, Work,
 };
 use kernel_report::report::Named;
 use rand::{Rng, SeedableRng};

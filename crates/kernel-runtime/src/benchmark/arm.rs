@@ -4,7 +4,7 @@ use kernel_bench::workload::{OpCase, OpKind, Subject};
 use kernel_bridge::LoadedKernel;
 use kernel_model::Device;
 use kernel_model::kernelize::{SingleKernel, obtain};
-use kernel_registry::VerifiedKernel;
+use kernel_registry::{Registry, VerifiedKernel};
 use kernel_report::record::ArmRecord;
 use kernel_spec::{DeviceType, KernelRef, OpName};
 use sha2::{Digest, Sha256};
@@ -48,34 +48,16 @@ pub(super) fn arm(
     name: &str,
     kind: OpKind,
 ) -> Result<(Arm, ArmRecord), RuntimeError> {
-    let mut record = ArmRecord {
-        name: name.to_owned(),
-        execution: "libtorch".to_owned(),
-        ..ArmRecord::default()
-    };
     if name == DEFAULT {
+        let record = ArmRecord {
+            name: name.to_owned(),
+            execution: "libtorch".to_owned(),
+            ..ArmRecord::default()
+        };
         return Ok((Arm::Default, record));
     }
-    let reference: KernelRef =
-        name.parse()
-            .map_err(|error: kernel_spec::Error| RuntimeError::Option {
-                option: "A or B",
-                problem: error.to_string(),
-                hint: Some("give a kernel reference, or `default`".to_owned()),
-            })?;
-    run.events.progress(&format!("loading {name}"), 0, 0);
-    let registry = session::registry(&run.request.registry, run.events)?;
-    let (resolved, verified) = obtain(
-        &registry,
-        &reference,
-        DeviceType::Cpu,
-        run.request.interpret,
-    )?;
-    record.repo = resolved.repository.as_ref().map(ToString::to_string);
-    record.commit = resolved.commit.as_ref().map(ToString::to_string);
-    record.digest = digest(&verified);
-    record.variant = Some(resolved.variant.clone());
-    "kernel".clone_into(&mut record.execution);
+    let reference = reference(name)?;
+    let (loaded, record, registry) = kernel(run, name, &reference)?;
     let index = registry.index()?;
     let entry = kind
         .ops()
@@ -92,7 +74,6 @@ pub(super) fn arm(
         let op = kind.ops().iter().find(named).or_else(|| kind.ops().first());
         (op.copied().unwrap_or(OpName::Attention), None)
     };
-    let loaded = session::bridge(Device::Cpu)?.load(&verified)?;
     Ok((
         Arm::Kernel {
             reference,
@@ -104,9 +85,42 @@ pub(super) fn arm(
     ))
 }
 
+/// The reference that an arm's name is.
+pub(super) fn reference(name: &str) -> Result<KernelRef, RuntimeError> {
+    name.parse()
+        .map_err(|error: kernel_spec::Error| RuntimeError::Option {
+            option: "A or B",
+            problem: error.to_string(),
+            hint: Some("give a kernel reference, or `default`".to_owned()),
+        })
+}
+
+/// Fetches, verifies and loads a kernel.
+pub(super) fn kernel(
+    run: &Run<'_>,
+    name: &str,
+    reference: &KernelRef,
+) -> Result<(LoadedKernel, ArmRecord, Registry), RuntimeError> {
+    run.events.progress(&format!("loading {name}"), 0, 0);
+    let registry = session::registry(&run.request.registry, run.events)?;
+    let (resolved, verified) =
+        obtain(&registry, reference, DeviceType::Cpu, run.request.interpret)?;
+    let record = ArmRecord {
+        name: name.to_owned(),
+        repo: resolved.repository.as_ref().map(ToString::to_string),
+        commit: resolved.commit.as_ref().map(ToString::to_string),
+        digest: digest(&verified),
+        variant: Some(resolved.variant.clone()),
+        execution: "kernel".to_owned(),
+        ops: Vec::new(),
+    };
+    let loaded = session::bridge(Device::Cpu)?.load(&verified)?;
+    Ok((loaded, record, registry))
+}
+
 /// One value for the files of a kernel: SHA-256 over names and digests of the files, in the order of
 /// the names.
-pub(super) fn digest(kernel: &VerifiedKernel) -> Option<String> {
+fn digest(kernel: &VerifiedKernel) -> Option<String> {
     let digest = kernel.metadata().digest.as_ref()?;
     let mut hash = Sha256::new();
     for (name, value) in &digest.files {

@@ -31,7 +31,10 @@ pub(super) fn compare(
     if layer >= layers {
         return Err(RuntimeError::Option {
             option: "--layer",
-            problem: format!("the model has no layer {layer}; its layers are 0 to {}", layers.saturating_sub(1)),
+            problem: format!(
+                "the model has no layer {layer}; its layers are 0 to {}",
+                layers.saturating_sub(1)
+            ),
             hint: None,
         });
     }
@@ -44,15 +47,25 @@ pub(super) fn compare(
     let mut first = Layer::new(a.model, layer, &inputs)?;
     let mut second = Layer::new(b.model, layer, &inputs)?;
     let workloads = [
-        (format!("layer {layer}, prefill, {prompt_tokens} tokens"), true),
-        (format!("layer {layer}, decode, 1 token after {prompt_tokens}"), false),
+        (
+            format!("layer {layer}, prefill, {prompt_tokens} tokens"),
+            true,
+        ),
+        (
+            format!("layer {layer}, decode, 1 token after {prompt_tokens}"),
+            false,
+        ),
     ];
     let _guard = tch::no_grad_guard();
     let rows = run.rows(workloads.len(), |index| {
         let (workload, prefill) = &workloads[index];
         row(run, workload, *prefill, &inputs, (&mut first, &mut second))
     })?;
-    run.finish((Level::Layer, dtype), (a_record, b_record), (rows, workloads.len()))
+    run.finish(
+        (Level::Layer, Some(dtype)),
+        (a_record, b_record),
+        (rows, workloads.len()),
+    )
 }
 
 fn row(
@@ -119,7 +132,8 @@ impl Inputs {
             }
             Ok(())
         };
-        model.prefill(&ids, &mut cache, Some(&mut keep))?;
+        // Only the states on the way are wanted.
+        drop(model.prefill(&ids, &mut cache, Some(&mut keep))?);
         let prompt = prompt.ok_or_else(|| RuntimeError::Option {
             option: "--layer",
             problem: format!("the model does not tell the hidden states of `{before}`"),
@@ -128,7 +142,12 @@ impl Inputs {
         // The last token once more is as good as a new one.
         let token = prompt.f_narrow(1, tokens - 1, 1)?.f_contiguous()?;
         let config = model.config();
-        let table = RotaryTable::new(&config.rope, config.head_dim, capacity, model.dtype().kind())?;
+        let table = RotaryTable::new(
+            &config.rope,
+            config.head_dim,
+            capacity,
+            model.dtype().kind(),
+        )?;
         let angles = |from: i64, count: i64| -> Result<Angles, RuntimeError> {
             let of = |table: &Tensor| table.f_narrow(0, from, count)?.f_unsqueeze(0);
             Ok(Angles {

@@ -4,6 +4,7 @@ mod arm;
 mod layer;
 mod model;
 mod op;
+mod script;
 mod watched;
 
 use std::cell::RefCell;
@@ -63,6 +64,7 @@ pub fn run(request: &BenchmarkRequest, events: &Events) -> Result<Comparison, Ru
             let config = ModelConfig::from_directory(model)?;
             op::compare(&run, op, &OpShape::of_model(op, &config, MODEL_TOKENS)?)
         }
+        Workload::Script { scripts } => script::compare(&run, scripts),
         Workload::Layer {
             model,
             layer,
@@ -164,27 +166,28 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// The record of the rows.
+    /// The record of the rows. Without a dtype, each workload has its own.
     fn finish(
-        self,
-        (level, dtype): (Level, Dtype),
+        &self,
+        (level, dtype): (Level, Option<Dtype>),
         (a, b): (ArmRecord, ArmRecord),
         (rows, wanted): (Vec<Row>, usize),
     ) -> Result<Comparison, RuntimeError> {
-        let mut machine = self.machine;
+        let mut machine = self.machine.clone();
         machine.versions = match session::running_bridge() {
             Some(bridge) => bridge.versions(),
-            None => std::iter::once((
-                "torch".to_owned(),
-                kernel_bridge::TORCH_VERSION.to_owned(),
-            ))
-            .collect(),
+            None => std::iter::once(("torch".to_owned(), kernel_bridge::TORCH_VERSION.to_owned()))
+                .collect(),
         };
-        machine
-            .versions
-            .insert("kernel-cli".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        machine.versions.insert(
+            "kernel-cli".to_owned(),
+            env!("CARGO_PKG_VERSION").to_owned(),
+        );
         // Limits serve rows that say what they have to do at least.
-        if rows.iter().any(|row| row.work.is_some()) && !interrupted().load(Ordering::Relaxed) {
+        if let Some(dtype) = dtype
+            && rows.iter().any(|row| row.work.is_some())
+            && !interrupted().load(Ordering::Relaxed)
+        {
             self.events.progress("measuring the machine's limits", 0, 0);
             machine.limits = Some(limits::measure(dtype.kind(), machine.cache_bytes)?);
         }
@@ -193,17 +196,13 @@ impl<'a> Run<'a> {
             warm_up_s: WARM_UP.as_secs_f64(),
             confidence: self.request.confidence,
             seed: self.request.seed,
-            cache: if self.flusher.is_some() {
-                CacheState::Flushed
-            } else {
-                CacheState::Hot
-            },
+            cache: self.cache(),
             processes: 1,
             harness_overhead_s: overhead(),
         };
         let about = About {
             level,
-            dtype: dtype.name().to_owned(),
+            dtype: dtype.map_or("as the script says", Dtype::name).to_owned(),
             a,
             b,
             method,

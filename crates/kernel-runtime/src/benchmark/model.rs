@@ -44,7 +44,10 @@ pub(super) fn compare(
     let mut second = Subjected::new(b.model, &ids, new_tokens)?;
     let phases = [
         (format!("prefill, {prompt_tokens} tokens"), Phase::Prefill),
-        (format!("time to first token, {prompt_tokens} tokens"), Phase::FirstToken),
+        (
+            format!("time to first token, {prompt_tokens} tokens"),
+            Phase::FirstToken,
+        ),
         (
             format!(
                 "decode, 1 token after {prompt_tokens} to {}",
@@ -55,9 +58,19 @@ pub(super) fn compare(
     ];
     let rows = run.rows(phases.len(), |index| {
         let (workload, phase) = &phases[index];
-        row(run, workload, *phase, prompt_tokens, (&mut first, &mut second))
+        row(
+            run,
+            workload,
+            *phase,
+            prompt_tokens,
+            (&mut first, &mut second),
+        )
     })?;
-    run.finish((Level::Model, dtype), (a_record, b_record), (rows, phases.len()))
+    run.finish(
+        (Level::Model, Some(dtype)),
+        (a_record, b_record),
+        (rows, phases.len()),
+    )
 }
 
 fn row(

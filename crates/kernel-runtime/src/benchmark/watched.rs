@@ -86,7 +86,8 @@ impl Watch for Live<'_> {
         match self.began {
             None if self.told == u64::MAX => {
                 self.told = 0;
-                self.events.progress(&format!("warming up {}", self.stage), 0, 0);
+                self.events
+                    .progress(&format!("warming up {}", self.stage), 0, 0);
             }
             None => {}
             Some(began) => {
@@ -95,7 +96,8 @@ impl Watch for Live<'_> {
                 if self.told != done / 200 {
                     self.told = done / 200;
                     let stage = format!("{}{}", self.stage, estimate(so_far));
-                    self.events.progress(&stage, done.min(self.total), self.total);
+                    self.events
+                        .progress(&stage, done.min(self.total), self.total);
                 }
             }
         }
@@ -106,7 +108,12 @@ impl Watch for Live<'_> {
 /// The ratio so far, for somebody who waits: the median with 1.57 interquartile ranges over the root of
 /// the number (McGill, Tukey and Larsen 1978). The record's interval is made with more care.
 fn estimate(samples: &Samples) -> String {
-    let ratios: Vec<f64> = samples.a.iter().zip(&samples.b).map(|(a, b)| b / a).collect();
+    let ratios: Vec<f64> = samples
+        .a
+        .iter()
+        .zip(&samples.b)
+        .map(|(a, b)| b / a)
+        .collect();
     match Summary::of(&ratios) {
         Some(summary) if summary.samples >= 5 => {
             let half = 1.57 * (summary.p75 - summary.p25) / (summary.samples as f64).sqrt();

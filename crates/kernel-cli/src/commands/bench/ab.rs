@@ -5,16 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
-use indicatif::ProgressBar;
-use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, Event, Request, Workload};
-use kernel_report::record::Comparison;
-use kernel_report::report::text;
-use serde_json::Value;
+use kernel_spec::protocol::{BenchmarkRequest, Workload};
 
 use super::super::Context;
 use crate::failure::Failure;
-use crate::interrupt;
-use crate::runtime::{Runtime, RuntimeError};
 
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("workload").required(true).multiple(true).args(["op", "model"])))]
@@ -96,57 +90,11 @@ fn parse_shape(text: &str) -> Result<Sizes, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
-    let output = context.output;
-    let runtime = Runtime::open()?;
-    let stopped = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let interrupt_runtime = runtime.interrupter();
-    let flag = stopped.clone();
-    interrupt::before_exit(move || {
-        flag.store(true, std::sync::atomic::Ordering::Relaxed);
-        interrupt_runtime();
-    });
-    let mut bar: Option<ProgressBar> = None;
-    let answer = runtime.request(
-        &Request::Benchmark(request(arguments, context)),
-        &mut |event| match event {
-            Event::Progress { stage, done, total } => {
-                let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
-                // Milliseconds of measuring; other stages tell bytes or nothing.
-                bar.set_message(match total {
-                    0 => stage,
-                    _ => format!("{stage}, {}%", done * 100 / total),
-                });
-            }
-            Event::Note { level, message } if level == "warning" => output.warning(message),
-            Event::Note { message, .. } => output.note(message),
-            _ => {}
-        },
-    );
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-    let answer: BenchmarkResponse = serde_json::from_value(answer?)
-        .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
-    if let Some(path) = &arguments.output {
-        let text = serde_json::to_vec_pretty(&answer.record)
-            .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
-        std::fs::write(path, text).map_err(|error| Failure::io("write", path, &error))?;
-    }
-    if output.json {
-        output.json(&without_format(answer.record))?;
-    } else {
-        let record: Comparison = serde_json::from_value(answer.record)
-            .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
-        output.line(text::comparison(&record))?;
-    }
-    if stopped.load(std::sync::atomic::Ordering::Relaxed) {
-        return Ok(ExitCode::from(interrupt::EXIT_CODE));
-    }
-    Ok(if answer.agree {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    super::measured::run(
+        request(arguments, context),
+        arguments.output.as_deref(),
+        context,
+    )
 }
 
 fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {
@@ -197,17 +145,6 @@ fn of_model(arguments: &Arguments, model: PathBuf) -> Workload {
             prompt_tokens,
             new_tokens,
         },
-    }
-}
-
-/// The record without its own `format`, which the document of `--json` has in front.
-fn without_format(record: Value) -> Value {
-    match record {
-        Value::Object(mut fields) => {
-            fields.shift_remove("format");
-            Value::Object(fields)
-        }
-        other => other,
     }
 }
 

@@ -1,7 +1,9 @@
 //! `bench`: measure kernels, and look at what was measured.
 
 mod ab;
+mod measured;
 mod report;
+mod script;
 
 use std::process::ExitCode;
 
@@ -14,6 +16,8 @@ use crate::failure::Failure;
 pub(crate) enum Arguments {
     /// Compare B with A: results first, then times in rounds, with an interval for the ratio
     Ab(ab::Arguments),
+    /// Run the benchmark scripts that a kernel ships, with our timing: A is their reference, B the kernel
+    Script(script::Arguments),
     /// Show records: a table, one HTML page, changes between files, a gate for CI
     Report(report::Arguments),
 }
@@ -21,6 +25,7 @@ pub(crate) enum Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
     match arguments {
         Arguments::Ab(arguments) => ab::run(arguments, context),
+        Arguments::Script(arguments) => script::run(arguments, context),
         Arguments::Report(arguments) => report::run(arguments, context),
     }
 }

@@ -40,8 +40,10 @@ pub fn page(
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.add_template("page", include_str!("page.html"))?;
     let page = view::Page::new(records, changes, gate)?;
-    Ok(environment.get_template("page")?.render(minijinja::context! {
-        page => minijinja::value::Value::from(minijinja::value::Serde(&page)),
-        style => include_str!("style.css").to_owned() + &palette::style(),
-    })?)
+    Ok(environment
+        .get_template("page")?
+        .render(minijinja::context! {
+            page => minijinja::value::Value::from(minijinja::value::Serde(&page)),
+            style => include_str!("style.css").to_owned() + &palette::style(),
+        })?)
 }

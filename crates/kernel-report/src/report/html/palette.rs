@@ -113,7 +113,11 @@ mod tests {
     #[test]
     fn no_two_roles_share_a_colour_of_the_drawing() {
         for (index, role) in ROLES.iter().enumerate() {
-            assert!(ROLES[index + 1..].iter().all(|other| other.light != role.light));
+            assert!(
+                ROLES[index + 1..]
+                    .iter()
+                    .all(|other| other.light != role.light)
+            );
         }
     }
 }

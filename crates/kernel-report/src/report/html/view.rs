@@ -3,7 +3,9 @@
 use serde::Serialize;
 
 use super::charts::{ChartError, Interval, Point, course, distribution, forest, roofline};
-use crate::record::{ArmRecord, CacheState, Comparison, Limits, PeerRecord, Record, ReplacedOp, Row};
+use crate::record::{
+    ArmRecord, CacheState, Comparison, Limits, PeerRecord, Record, ReplacedOp, Row,
+};
 use crate::report::compare::Change;
 use crate::report::gate::{Gate, Outcome};
 use crate::report::{Named, format_count, format_ratio, format_seconds, text};
@@ -94,10 +96,12 @@ impl Page {
             .map(|(index, named)| Section::new(named, index))
             .collect::<Result<Vec<_>, _>>()?;
         let title = match records {
-            [Named {
-                record: Record::Comparison(only),
-                ..
-            }] => format!("{} against {}", only.b.name, only.a.name),
+            [
+                Named {
+                    record: Record::Comparison(only),
+                    ..
+                },
+            ] => format!("{} against {}", only.b.name, only.a.name),
             [only] => only.name.clone(),
             several => format!("{} records of benchmarks", several.len()),
         };
@@ -136,7 +140,10 @@ impl GateView {
                 .map(|check| {
                     [
                         format!("{}: {}", check.record, check.workload),
-                        check.ratio.as_ref().map_or_else(|| "–".to_owned(), text::interval),
+                        check
+                            .ratio
+                            .as_ref()
+                            .map_or_else(|| "–".to_owned(), text::interval),
                         match check.outcome {
                             Outcome::Within => "within the limit",
                             Outcome::CannotTell => "cannot tell",
@@ -198,7 +205,10 @@ impl Section {
             ratio_chart: if intervals.is_empty() {
                 String::new()
             } else {
-                forest(&intervals, "time of B over time of A (below 1: B is faster)")?
+                forest(
+                    &intervals,
+                    "time of B over time of A (below 1: B is faster)",
+                )?
             },
             rows: comparison.samples.iter().map(RowView::new).collect(),
             workloads: comparison
@@ -211,12 +221,21 @@ impl Section {
             roofline_rows,
             replaced: [("A", &comparison.a), ("B", &comparison.b)]
                 .into_iter()
-                .flat_map(|(arm, record)| record.ops.iter().map(move |op| Replaced { arm, op: op.clone() }))
+                .flat_map(|(arm, record)| {
+                    record.ops.iter().map(move |op| Replaced {
+                        arm,
+                        op: op.clone(),
+                    })
+                })
                 .collect(),
             warnings: comparison
                 .samples
                 .iter()
-                .flat_map(|row| row.warnings.iter().map(|text| format!("{}: {text}", row.workload)))
+                .flat_map(|row| {
+                    row.warnings
+                        .iter()
+                        .map(|text| format!("{}: {text}", row.workload))
+                })
                 .collect(),
             facts: vec![method(comparison), environment(comparison)],
             peer: Vec::new(),
@@ -291,13 +310,19 @@ fn summary(comparison: &Comparison) -> String {
                 "faster" => "faster than A",
                 _ => "slower than A",
             },
-            if several { " over all workloads together" } else { "" },
+            if several {
+                " over all workloads together"
+            } else {
+                ""
+            },
             format_ratio(ratio.estimate),
             format_ratio(ratio.low),
             format_ratio(ratio.high),
             (ratio.confidence * 1e3).round() / 10.0
         ),
-        _ if comparison.estimate => "A compiler's estimates for a chip that is not here.".to_owned(),
+        _ if comparison.estimate => {
+            "A compiler's estimates for a chip that is not here.".to_owned()
+        }
         _ => "There is no overall verdict: not every workload could be judged.".to_owned(),
     }
 }
@@ -325,7 +350,10 @@ impl RowView {
         let dash = || "–".to_owned();
         let (a, b) = row.centres();
         let time = |seconds: Option<f64>| seconds.map_or_else(dash, format_seconds);
-        let estimated = row.estimate.as_ref().and_then(crate::record::Estimate::ratio);
+        let estimated = row
+            .estimate
+            .as_ref()
+            .and_then(crate::record::Estimate::ratio);
         Self {
             workload: row.estimate.as_ref().map_or_else(
                 || row.workload.clone(),
@@ -333,7 +361,11 @@ impl RowView {
             ),
             a: time(a),
             b: time(b),
-            ratio: row.ratio.map(|ratio| ratio.estimate).or(estimated).map_or_else(dash, format_ratio),
+            ratio: row
+                .ratio
+                .map(|ratio| ratio.estimate)
+                .or(estimated)
+                .map_or_else(dash, format_ratio),
             interval: row.ratio.map_or_else(dash, |ratio| {
                 format!(
                     "{} to {} ({}%)",
@@ -342,7 +374,9 @@ impl RowView {
                     (ratio.confidence * 1e4).round() / 1e2
                 )
             }),
-            noise: row.noise_floor.map_or_else(dash, |floor| format!("{:.2}%", floor * 100.0)),
+            noise: row
+                .noise_floor
+                .map_or_else(dash, |floor| format!("{:.2}%", floor * 100.0)),
             verdict: match (&row.verdict, &row.reason) {
                 (Some(verdict), _) => verdict.to_string(),
                 (None, Some(reason)) => format!("none: {reason}"),
@@ -389,13 +423,21 @@ fn figure_cells(arm: &str, summary: &Summary) -> [String; 9] {
         format_seconds(summary.median),
         format_seconds(summary.p75),
         format_seconds(summary.p95),
-        format!("{} (up to {})", summary.outliers, format_seconds(summary.maximum)),
+        format!(
+            "{} (up to {})",
+            summary.outliers,
+            format_seconds(summary.maximum)
+        ),
     ]
 }
 
 /// Chart and table of the roofline; empty where work or limits are not known.
 fn roof(comparison: &Comparison) -> Result<(String, Vec<[String; 5]>), ChartError> {
-    let of_target = |row: &Row| row.estimate.as_ref().and_then(|estimate| estimate.limits.clone());
+    let of_target = |row: &Row| {
+        row.estimate
+            .as_ref()
+            .and_then(|estimate| estimate.limits.clone())
+    };
     let limits: Option<Limits> = comparison
         .samples
         .iter()
@@ -485,9 +527,15 @@ fn environment(comparison: &Comparison) -> Facts {
     let unknown = || "not told by the system".to_owned();
     let mut entries = vec![
         ("device".to_owned(), machine.device.clone()),
-        ("processor".to_owned(), format!("{}, {} logical", machine.cpu, machine.cpus)),
+        (
+            "processor".to_owned(),
+            format!("{}, {} logical", machine.cpu, machine.cpus),
+        ),
         ("threads".to_owned(), machine.torch_threads.to_string()),
-        ("governor".to_owned(), machine.governor.clone().unwrap_or_else(unknown)),
+        (
+            "governor".to_owned(),
+            machine.governor.clone().unwrap_or_else(unknown),
+        ),
         (
             "load at start, at end".to_owned(),
             [machine.load_average, machine.load_average_end]
@@ -507,7 +555,12 @@ fn environment(comparison: &Comparison) -> Facts {
             ),
         ));
     }
-    entries.extend(machine.versions.iter().map(|(name, version)| (name.clone(), version.clone())));
+    entries.extend(
+        machine
+            .versions
+            .iter()
+            .map(|(name, version)| (name.clone(), version.clone())),
+    );
     Facts {
         title: "Environment".to_owned(),
         entries,

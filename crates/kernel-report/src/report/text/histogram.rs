@@ -27,7 +27,11 @@ pub fn histogram<const N: usize>(arms: [&[f64]; N], width: usize) -> [String; N]
             .into_iter()
             .map(|count| match count {
                 0 => ' ',
-                _ => BLOCKS[(count * (BLOCKS.len() - 1)).div_ceil(most).min(BLOCKS.len() - 1)],
+                _ => {
+                    BLOCKS[(count * (BLOCKS.len() - 1))
+                        .div_ceil(most)
+                        .min(BLOCKS.len() - 1)]
+                }
             })
             .collect()
     })

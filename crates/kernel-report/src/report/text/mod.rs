@@ -18,7 +18,9 @@ const WIDTH: usize = 16;
 /// A record: what was compared, one block of lines a workload, and what to know about it.
 pub fn record(named: &Named) -> String {
     match &named.record {
-        Record::Comparison(comparison) => format!("{}\n{}", named.name, self::comparison(comparison)),
+        Record::Comparison(comparison) => {
+            format!("{}\n{}", named.name, self::comparison(comparison))
+        }
         Record::Peer(peer) => format!("{}\n{}", named.name, self::peer(peer)),
     }
 }
@@ -34,10 +36,18 @@ pub fn comparison(comparison: &Comparison) -> String {
     if comparison.samples.len() > 1
         && let (Some(ratio), Some(verdict)) = (comparison.ratio, comparison.verdict)
     {
-        lines.push(format!("all rows: B / A {}: B is {}", interval(&ratio), verdict_words(&verdict.to_string())));
+        lines.push(format!(
+            "all rows: B / A {}: B is {}",
+            interval(&ratio),
+            verdict_words(&verdict.to_string())
+        ));
     }
     for row in &comparison.samples {
-        lines.extend(row.warnings.iter().map(|text| format!("warning: {}: {text}", row.workload)));
+        lines.extend(
+            row.warnings
+                .iter()
+                .map(|text| format!("warning: {}: {text}", row.workload)),
+        );
     }
     if !comparison.complete {
         lines.push("incomplete: stopped before every workload had its time".to_owned());
@@ -47,7 +57,15 @@ pub fn comparison(comparison: &Comparison) -> String {
 
 /// What was measured by `kernels benchmark`: one arm, and no samples.
 fn peer(record: &PeerRecord) -> String {
-    let mut table = new_table(&["workload", "mean", "std", "quartiles", "least .. greatest", "n", "agrees"]);
+    let mut table = new_table(&[
+        "workload",
+        "mean",
+        "std",
+        "quartiles",
+        "least .. greatest",
+        "n",
+        "agrees",
+    ]);
     for row in &record.results {
         let timing = &row.timing_results;
         let time = |milliseconds: f64| format_seconds(milliseconds / 1e3);
@@ -56,7 +74,11 @@ fn peer(record: &PeerRecord) -> String {
             right(time(timing.mean_ms)),
             right(time(timing.std_ms)),
             Cell::new(format!("{} .. {}", time(timing.q1_ms), time(timing.q3_ms))),
-            Cell::new(format!("{} .. {}", time(timing.min_ms), time(timing.max_ms))),
+            Cell::new(format!(
+                "{} .. {}",
+                time(timing.min_ms),
+                time(timing.max_ms)
+            )),
             right(timing.iterations.to_string()),
             Cell::new(match row.verified {
                 Some(true) => "yes",
@@ -74,7 +96,14 @@ fn peer(record: &PeerRecord) -> String {
 
 /// Records against the first of them.
 pub fn changes(changes: &[Change]) -> String {
-    let mut table = new_table(&["workload", "before", "after", "after / before", "verdict", "from"]);
+    let mut table = new_table(&[
+        "workload",
+        "before",
+        "after",
+        "after / before",
+        "verdict",
+        "from",
+    ]);
     for change in changes {
         table.add_row([
             Cell::new(&change.workload),
@@ -100,7 +129,12 @@ fn arm(arm: &ArmRecord) -> String {
         .ops
         .iter()
         .filter(|op| op.replaced > 0)
-        .map(|op| format!("{} ({} of {}: {})", op.op, op.replaced, op.total, op.implementation))
+        .map(|op| {
+            format!(
+                "{} ({} of {}: {})",
+                op.op, op.replaced, op.total, op.implementation
+            )
+        })
         .collect();
     if !replaced.is_empty() {
         text += &format!("; replaced: {}", replaced.join(", "));
@@ -113,7 +147,10 @@ fn conditions(comparison: &Comparison) -> String {
     let method = &comparison.method;
     let mut text = vec![
         comparison.dtype.clone(),
-        format!("{} ({} CPUs, {} threads)", machine.cpu, machine.cpus, machine.torch_threads),
+        format!(
+            "{} ({} CPUs, {} threads)",
+            machine.cpu, machine.cpus, machine.torch_threads
+        ),
     ];
     if let Some(load) = machine.load_average {
         text.push(format!("load {load:.1}"));
@@ -122,7 +159,10 @@ fn conditions(comparison: &Comparison) -> String {
         CacheState::Hot => "caches hot".to_owned(),
         CacheState::Flushed => "caches flushed".to_owned(),
     });
-    text.push(format!("harness {}/call", format_seconds(method.harness_overhead_s)));
+    text.push(format!(
+        "harness {}/call",
+        format_seconds(method.harness_overhead_s)
+    ));
     if method.processes > 1 {
         text.push(format!("{} processes", method.processes));
     }
@@ -171,10 +211,18 @@ fn workload(row: &Row, comparison: &Comparison) -> String {
     if let (Some(work), Some(limits)) = (row.work, limits) {
         let least = work.least_seconds(limits);
         let share = |seconds: Option<f64>| {
-            seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.0}%", least / seconds * 100.0))
+            seconds.map_or_else(
+                || "-".to_owned(),
+                |seconds| format!("{:.0}%", least / seconds * 100.0),
+            )
         };
         let (a, b) = row.centres();
-        text += &format!("\nof the limit ({}): A {}, B {}", format_seconds(least), share(a), share(b));
+        text += &format!(
+            "\nof the limit ({}): A {}, B {}",
+            format_seconds(least),
+            share(a),
+            share(b)
+        );
     }
     if let (Some(tokens), (Some(a), Some(b))) = (row.tokens, row.centres()) {
         text += &format!("\ntokens/s: A {}, B {}", rate(tokens / a), rate(tokens / b));
@@ -193,10 +241,13 @@ fn rate(value: f64) -> String {
 fn time_of(row: &Row, summary: Option<Summary>, of_a: bool) -> String {
     let (a, b) = row.centres();
     let seconds = summary.map(|s| s.median).or(if of_a { a } else { b });
-    let cycles = row
-        .estimate
-        .as_ref()
-        .and_then(|estimate| if of_a { estimate.a.cycles } else { estimate.b.cycles });
+    let cycles = row.estimate.as_ref().and_then(|estimate| {
+        if of_a {
+            estimate.a.cycles
+        } else {
+            estimate.b.cycles
+        }
+    });
     match (seconds, cycles) {
         (Some(seconds), _) => format_seconds(seconds),
         (None, Some(cycles)) => format!("{cycles:.0} cycles"),
@@ -212,7 +263,11 @@ fn tails(summary: Option<Summary>) -> String {
                 0 => String::new(),
                 count => format!(" ({count} far out)"),
             };
-            format!("{} .. {}{outliers}", format_seconds(s.p05), format_seconds(s.p95))
+            format!(
+                "{} .. {}{outliers}",
+                format_seconds(s.p05),
+                format_seconds(s.p95)
+            )
         },
     )
 }
@@ -228,7 +283,12 @@ fn distributions(row: &Row) -> [String; 2] {
 }
 
 fn ratio_of(row: &Row) -> String {
-    match (&row.ratio, row.estimate.as_ref().and_then(crate::record::Estimate::ratio)) {
+    match (
+        &row.ratio,
+        row.estimate
+            .as_ref()
+            .and_then(crate::record::Estimate::ratio),
+    ) {
         (Some(ratio), _) => {
             let noise = row.noise_floor.map_or_else(String::new, |floor| {
                 format!("\nnoise {:.2}%", floor * 100.0)
@@ -274,7 +334,11 @@ fn new_table(header: &[&str]) -> Table {
     table
         .load_preset(UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+        .set_header(
+            header
+                .iter()
+                .map(|text| Cell::new(text).add_attribute(Attribute::Bold)),
+        );
     table
 }
 

@@ -13,7 +13,11 @@ const PARTS: usize = 80;
 /// The chart of a workload; empty where there are too few samples for a line.
 pub(in super::super) fn course(workload: &str, a: &[f64], b: &[f64]) -> Result<String, ChartError> {
     let lines = [(A, medians(a)), (B, medians(b))];
-    let mut all: Vec<f64> = lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y).collect();
+    let mut all: Vec<f64> = lines
+        .iter()
+        .flat_map(|(_, points)| points)
+        .map(|(_, y)| *y)
+        .collect();
     all.sort_unstable_by(f64::total_cmp);
     let at = |q| quantile_of_sorted(&all, q).unwrap_or_default();
     let (low, high) = (at(0.0), at(1.0));

@@ -75,7 +75,9 @@ fn draw(
     arms: &[Arm<'_>; 2],
     range: (f64, f64),
 ) -> Result<(), ChartError> {
-    let mut chart = lanes(room, area, range, 2.0, "time of a call", &|value| format_seconds(*value))?;
+    let mut chart = lanes(room, area, range, 2.0, "time of a call", &|value| {
+        format_seconds(*value)
+    })?;
     for (index, arm) in arms.iter().enumerate() {
         let base = 1.0 - index as f64 + 0.12;
         let summary = &arm.summary;
@@ -86,7 +88,10 @@ fn draw(
             )])
             .map_err(failed)?;
         let below = |from: f64, to: f64, width| {
-            PathElement::new(vec![(from, base - 0.06), (to, base - 0.06)], line(arm.role, width))
+            PathElement::new(
+                vec![(from, base - 0.06), (to, base - 0.06)],
+                line(arm.role, width),
+            )
         };
         chart
             .draw_series([
@@ -118,14 +123,23 @@ fn draw(
             .map_err(failed)?;
         let beyond = match beyond {
             0 => String::new(),
-            count => format!(", {count} beyond, up to {}", format_seconds(summary.maximum)),
+            count => format!(
+                ", {count} beyond, up to {}",
+                format_seconds(summary.maximum)
+            ),
         };
         let words = format!(
             "{}: median {}{beyond}",
             arm.name,
             format_seconds(summary.median)
         );
-        note(&chart, (range.0, base + 0.85), (0, 2), &room.fit(&words), INK)?;
+        note(
+            &chart,
+            (range.0, base + 0.85),
+            (0, 2),
+            &room.fit(&words),
+            INK,
+        )?;
     }
     Ok(())
 }
@@ -158,6 +172,10 @@ mod tests {
         let highest = points.iter().map(|(_, y)| *y).fold(0.0, f64::max);
         assert!((highest - 2.0).abs() < 1e-12);
         // 1.0 lies in the step from 1.0 to 1.1.
-        assert!(points.iter().any(|(x, y)| (*x - 1.0).abs() < 1e-9 && (*y - 2.0).abs() < 1e-9));
+        assert!(
+            points
+                .iter()
+                .any(|(x, y)| (*x - 1.0).abs() < 1e-9 && (*y - 2.0).abs() < 1e-9)
+        );
     }
 }

@@ -61,7 +61,9 @@ fn draw(
     axis: &str,
 ) -> Result<(), ChartError> {
     let lanes_count = intervals.len() as f64;
-    let mut chart = lanes(room, area, range, lanes_count, axis, &|value| format_ratio(*value))?;
+    let mut chart = lanes(room, area, range, lanes_count, axis, &|value| {
+        format_ratio(*value)
+    })?;
     for (index, interval) in intervals.iter().enumerate() {
         let top = lanes_count - index as f64;
         let noise = interval.noise_floor;
@@ -87,10 +89,14 @@ fn draw(
             Some(Verdict::Slower) => B,
             _ => MUTED,
         };
-        let upright = |x: f64| PathElement::new(vec![(x, height - 0.1), (x, height + 0.1)], line(colour, 2));
+        let upright =
+            |x: f64| PathElement::new(vec![(x, height - 0.1), (x, height + 0.1)], line(colour, 2));
         chart
             .draw_series([
-                PathElement::new(vec![(ratio.low, height), (ratio.high, height)], line(colour, 2)),
+                PathElement::new(
+                    vec![(ratio.low, height), (ratio.high, height)],
+                    line(colour, 2),
+                ),
                 upright(ratio.low),
                 upright(ratio.high),
             ])

@@ -9,8 +9,8 @@ mod roofline;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{
-    Cartesian2d, ChartBuilder, ChartContext, Color, DrawingArea, IntoDrawingArea, IntoTextStyle, SVGBackend,
-    ShapeStyle, TextStyle,
+    Cartesian2d, ChartBuilder, ChartContext, Color, DrawingArea, IntoDrawingArea, IntoTextStyle,
+    SVGBackend, ShapeStyle, TextStyle,
 };
 
 use super::palette::{GRID, MUTED, Role};
@@ -76,7 +76,8 @@ impl Room {
     }
 }
 
-const FONT: u32 = 13;
+/// Size of text: plotters draws it a fifth smaller.
+const FONT: u32 = 16;
 
 /// Draws a chart for both rooms. `label` is what a screen reader says in its place.
 fn both(
@@ -88,8 +89,8 @@ fn both(
     for room in [Room::Wide, Room::Narrow] {
         let mut svg = String::new();
         {
-            let area = SVGBackend::with_string(&mut svg, (room.width(), height(room)))
-                .into_drawing_area();
+            let area =
+                SVGBackend::with_string(&mut svg, (room.width(), height(room))).into_drawing_area();
             draw(room, &area)?;
             area.present().map_err(failed)?;
         }

@@ -80,15 +80,24 @@ fn draw(
         })
         .flatten()
         .collect();
-    let lowest = rates.iter().map(|(_, rate, _)| *rate).fold(roof(left), f64::min);
-    let highest = rates.iter().map(|(_, rate, _)| *rate).fold(limits.flops_per_s, f64::max);
+    let lowest = rates
+        .iter()
+        .map(|(_, rate, _)| *rate)
+        .fold(roof(left), f64::min);
+    let highest = rates
+        .iter()
+        .map(|(_, rate, _)| *rate)
+        .fold(limits.flops_per_s, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin_left(4)
         .margin_right(22)
         .margin_top(8)
         .x_label_area_size(44)
         .y_label_area_size(78)
-        .build_cartesian_2d((left..right).log_scale(), (lowest / 2.0..highest * 2.0).log_scale())
+        .build_cartesian_2d(
+            (left..right).log_scale(),
+            (lowest / 2.0..highest * 2.0).log_scale(),
+        )
         .map_err(failed)?;
     chart
         .configure_mesh()

@@ -1,0 +1,77 @@
+//! The benchmark scripts that kernels ship, with our timing: A is the script's reference, B the kernel.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use kernel_bench::correctness;
+use kernel_bench::measure::Calls;
+use kernel_bridge::ScriptWorkload;
+use kernel_report::Correctness;
+use kernel_report::record::{ArmRecord, Comparison, Level, Row};
+
+use super::Run;
+use super::arm::{kernel, reference};
+use super::watched::{interpreted_compiles, watched};
+use crate::failure::RuntimeError;
+
+/// Seeds, added to the script's own, of the inputs that results are compared on.
+const SEEDS: [u64; 3] = [0, 1, 2];
+
+/// Compares the kernel with the reference on every workload of the scripts.
+pub(super) fn compare(run: &Run<'_>, scripts: &[PathBuf]) -> Result<Comparison, RuntimeError> {
+    let name = &run.request.b;
+    let (loaded, b, _) = kernel(run, name, &reference(name)?)?;
+    let a = ArmRecord {
+        name: run.request.a.clone(),
+        execution: "torch, in Python".to_owned(),
+        ..ArmRecord::default()
+    };
+    let mut workloads = Vec::new();
+    for path in scripts {
+        workloads.extend(loaded.benchmark_script(&read(path)?, &path.display().to_string())?);
+    }
+    let rows = run.rows(workloads.len(), |index| row(run, &workloads[index]))?;
+    run.finish((Level::Script, None), (a, b), (rows, workloads.len()))
+}
+
+fn read(path: &Path) -> Result<String, RuntimeError> {
+    std::fs::read_to_string(path).map_err(|source| RuntimeError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn row(run: &Run<'_>, workload: &ScriptWorkload) -> Result<Row, RuntimeError> {
+    let name = workload.name().to_owned();
+    run.events.progress(&format!("checking {name}"), 0, 0);
+    let interpreted_before = interpreted_compiles()?;
+    if !workload.has_reference() {
+        let row = Row::new(name, Correctness::worst([]));
+        return Ok(row.untimed("the script has no reference to compare it with"));
+    }
+    let mut comparisons = Vec::new();
+    let mut first_calls = None;
+    for seed in SEEDS {
+        workload.prepare(seed.wrapping_add(run.request.seed))?;
+        let started = Instant::now();
+        let expected = workload.reference()?;
+        let time_a = started.elapsed().as_secs_f64();
+        let started = Instant::now();
+        workload.run()?;
+        first_calls.get_or_insert((time_a, started.elapsed().as_secs_f64()));
+        comparisons.push(correctness::compare(&expected, &workload.output()?)?);
+    }
+    let mut row = Row::new(name, Correctness::worst(&comparisons));
+    if !row.correctness.ok {
+        return Ok(row.untimed("the kernel does not agree with the script's reference"));
+    }
+    row.functional = interpreted_compiles()? > interpreted_before;
+    let flusher = run.flusher.as_ref();
+    watched(
+        run,
+        row,
+        first_calls.unwrap_or_default(),
+        &mut Calls::new(|| workload.run_reference(), flusher),
+        &mut Calls::new(|| workload.run(), flusher),
+    )
+}
