@@ -382,6 +382,129 @@ fn an_op_is_compared_with_the_default_and_judged_by_an_interval() {
 }
 
 #[test]
+fn a_kernel_in_interpret_mode_is_compared_and_never_judged() {
+    let kernel = fs::canonicalize("../../kernels-index/rms-norm").unwrap();
+    let only_tpu = tempfile::tempdir().unwrap();
+    let build = only_tpu.path().join("build");
+    fs::create_dir(&build).unwrap();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(kernel.join("build/torch-tpu"))
+        .arg(&build)
+        .status();
+    assert!(copied.unwrap().success());
+    let reference = format!("{}:RMSNorm", only_tpu.path().display());
+    let arguments = format!(
+        "bench ab default {reference} --op rms_norm --shape R=8,H=128 --budget 0.2 --interpret --json"
+    );
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let record = json_of(&run(&arguments));
+    let row = &record["samples"][0];
+    assert_eq!(
+        (&row["functional"], &row["verdict"], &row["ratio"]),
+        (&json!(true), &json!(null), &json!(null))
+    );
+    assert!(
+        row["reason"].as_str().unwrap().contains("functional only"),
+        "{row}"
+    );
+}
+
+#[test]
+fn the_script_that_a_kernel_ships_is_timed_against_its_reference() {
+    let record = json_of(&run(&[
+        "bench",
+        "script",
+        "../../kernels-index/rms-norm",
+        "--budget",
+        "0.2",
+        "--json",
+    ]));
+    assert_eq!(
+        (&record["level"], &record["correctness"]["ok"]),
+        (&json!("script"), &json!(true))
+    );
+    let names: Vec<&str> = record["samples"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|row| row["workload"].as_str())
+        .collect();
+    assert!(names.contains(&"RMSNorm.decode_f32"), "{names:?}");
+}
+
+#[test]
+fn a_layer_and_a_whole_model_are_compared_and_ctrl_c_keeps_what_was_measured() {
+    let model = small_model();
+    let model = model.to_str().unwrap();
+    let common = [
+        "--model",
+        model,
+        "--prompt-tokens",
+        "8",
+        "--new-tokens",
+        "4",
+        "--json",
+    ];
+    let layer = [
+        &[
+            "bench", "ab", "default", "default", "--layer", "1", "--budget", "0.2",
+        ][..],
+        &common,
+    ]
+    .concat();
+    let record = json_of(&run(&layer));
+    assert_eq!(
+        (&record["level"], &record["complete"]),
+        (&json!("layer"), &json!(true))
+    );
+    assert_eq!(record["samples"].as_array().unwrap().len(), 2);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.json");
+    let long = [
+        &[
+            "bench",
+            "ab",
+            "default",
+            "default",
+            "--budget",
+            "600",
+            "--output",
+            path.to_str().unwrap(),
+        ][..],
+        &common,
+    ]
+    .concat();
+    // Longer than loading and warm-up take, on a busy machine too, and less than the budget.
+    for seconds in [5, 20, 80] {
+        let child = Command::new(env!("CARGO_BIN_EXE_kernel-cli"))
+            .args(&long)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(seconds));
+        let sent = Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130));
+        if path.exists() {
+            break;
+        }
+    }
+    let record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(record["complete"], json!(false));
+    let row = &record["samples"][0];
+    assert_eq!(row["measurement"]["cut_short"], json!(true));
+    assert!(
+        row["measurement"]["a"].as_array().unwrap().len() >= 5,
+        "{row}"
+    );
+}
+
+#[test]
 fn a_runtime_library_that_is_not_there_is_an_error_with_a_command() {
     let cache = tempfile::tempdir().unwrap();
     let model = small_model();

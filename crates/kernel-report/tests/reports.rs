@@ -16,7 +16,7 @@ fn a_table_shows_both_arms_their_distributions_and_the_verdict() {
     for words in [
         "A: default",
         "B: org/norm@v1:RMSNorm, commit 0123456789ab",
-        "replaced: rms_norm (61 of 61",
+        "build torch-cpu, replaced: rms_norm (61 of 61",
         "0.500 [",
         "faster",
         "no difference",

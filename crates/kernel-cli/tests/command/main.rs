@@ -13,5 +13,6 @@ mod fetch;
 mod index;
 mod lock;
 mod program;
+mod report;
 mod support;
 mod verify;

@@ -108,6 +108,10 @@ pub struct Row {
     /// What a call has to do at least.
     #[serde(default)]
     pub work: Option<Work>,
+    /// What the machine could do with work of this size in these caches, where that is not what
+    /// `environment.limits` says.
+    #[serde(default)]
+    pub limits: Option<Limits>,
     /// A compiler's figures in place of times.
     #[serde(default)]
     pub estimate: Option<Estimate>,
@@ -141,6 +145,7 @@ impl Row {
             drift: None,
             tokens: None,
             work: None,
+            limits: None,
             estimate: None,
             reason: None,
             warnings: Vec::new(),
@@ -204,6 +209,18 @@ impl Row {
             Distribution::of_ratios(&samples.a, &samples.b, seed)?,
             Distribution::of_ratios(&samples.a, &samples.control, seed ^ CONTROL)?,
         ))
+    }
+
+    /// The limits that hold for this row: those of the estimate's chip, its own, or the machine's.
+    pub fn limits<'a>(&'a self, machine: Option<&'a Limits>) -> Option<&'a Limits> {
+        let of_chip = self
+            .estimate
+            .as_ref()
+            .map(|estimate| estimate.limits.as_ref());
+        match of_chip {
+            Some(limits) => limits,
+            None => self.limits.as_ref().or(machine),
+        }
     }
 
     /// Seconds that A and B take: medians, or a compiler's figures.

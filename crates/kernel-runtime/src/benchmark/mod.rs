@@ -7,7 +7,7 @@ mod op;
 mod script;
 mod watched;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use kernel_bench::measure::{Budget, overhead};
 use kernel_bench::workload::{OpKind, OpShape};
 use kernel_model::{Dtype, ModelConfig};
 use kernel_report::record::{
-    About, ArmRecord, CacheState, Comparison, Level, MachineRecord, Method, Row,
+    About, ArmRecord, CacheState, Comparison, Level, Limits, MachineRecord, Method, Row, Work,
 };
 use kernel_spec::protocol::{BenchmarkRequest, Workload};
 
@@ -109,6 +109,8 @@ struct Run<'a> {
     /// The machine as it was before anything was measured.
     machine: MachineRecord,
     flusher: Option<RefCell<Flusher>>,
+    /// Operations a second that this machine can do, once that was asked.
+    flops_per_s: Cell<Option<f64>>,
 }
 
 impl<'a> Run<'a> {
@@ -123,7 +125,22 @@ impl<'a> Run<'a> {
             events,
             machine,
             flusher,
+            flops_per_s: Cell::new(None),
         }
+    }
+
+    /// What this machine can do with work of this size.
+    fn limits(&self, dtype: Dtype, work: Option<Work>) -> Result<Limits, RuntimeError> {
+        let flops_per_s = match self.flops_per_s.get() {
+            Some(known) => known,
+            None => limits::flops_per_s(dtype.kind())?,
+        };
+        self.flops_per_s.set(Some(flops_per_s));
+        let bytes = match (self.cache(), work) {
+            (CacheState::Hot, Some(work)) => work.bytes as u64,
+            _ => limits::beyond_caches(self.machine.cache_bytes),
+        };
+        Ok(limits::measure(flops_per_s, bytes)?)
     }
 
     fn budget(&self, functional: bool) -> Budget {
@@ -183,14 +200,6 @@ impl<'a> Run<'a> {
             "kernel-cli".to_owned(),
             env!("CARGO_PKG_VERSION").to_owned(),
         );
-        // Limits serve rows that say what they have to do at least.
-        if let Some(dtype) = dtype
-            && rows.iter().any(|row| row.work.is_some())
-            && !interrupted().load(Ordering::Relaxed)
-        {
-            self.events.progress("measuring the machine's limits", 0, 0);
-            machine.limits = Some(limits::measure(dtype.kind(), machine.cache_bytes)?);
-        }
         let method = Method {
             budget_s: self.request.budget_s,
             warm_up_s: WARM_UP.as_secs_f64(),

@@ -76,6 +76,7 @@ fn row(
         return Ok(row.untimed("the arms do not agree, so no time is shown"));
     }
     row.functional = interpreted_compiles()? > interpreted_before;
+    row.limits = Some(run.limits(dtype, row.work)?);
     let case = OpCase::random(shape, dtype.kind(), request.seed)?;
     let (of_a, of_b) = (a.subject(kind, &case)?, b.subject(kind, &case)?);
     let flusher = run.flusher.as_ref();

@@ -3,9 +3,7 @@
 use serde::Serialize;
 
 use super::charts::{ChartError, Interval, Point, course, distribution, forest, roofline};
-use crate::record::{
-    ArmRecord, CacheState, Comparison, Limits, PeerRecord, Record, ReplacedOp, Row,
-};
+use crate::record::{ArmRecord, CacheState, Comparison, PeerRecord, Record, ReplacedOp, Row};
 use crate::report::compare::Change;
 use crate::report::gate::{Gate, Outcome};
 use crate::report::{Named, format_count, format_ratio, format_seconds, text};
@@ -433,29 +431,17 @@ fn figure_cells(arm: &str, summary: &Summary) -> [String; 9] {
 
 /// Chart and table of the roofline; empty where work or limits are not known.
 fn roof(comparison: &Comparison) -> Result<(String, Vec<[String; 5]>), ChartError> {
-    let of_target = |row: &Row| {
-        row.estimate
-            .as_ref()
-            .and_then(|estimate| estimate.limits.clone())
-    };
-    let limits: Option<Limits> = comparison
-        .samples
-        .iter()
-        .find_map(of_target)
-        .or_else(|| comparison.environment.limits.clone());
-    let Some(limits) = limits else {
-        return Ok((String::new(), Vec::new()));
-    };
+    let machine = comparison.environment.limits.as_ref();
     let points: Vec<Point> = comparison
         .samples
         .iter()
-        .filter(|row| of_target(row).is_none_or(|own| own == limits))
         .filter_map(|row| {
             let (a, b) = row.centres();
             a.or(b)?;
             Some(Point {
                 name: row.workload.clone(),
                 work: row.work?,
+                limits: row.limits(machine)?.clone(),
                 a,
                 b,
             })
@@ -464,7 +450,7 @@ fn roof(comparison: &Comparison) -> Result<(String, Vec<[String; 5]>), ChartErro
     let rows = points
         .iter()
         .map(|point| {
-            let least = point.work.least_seconds(&limits);
+            let least = point.work.least_seconds(&point.limits);
             let share = |seconds: Option<f64>| {
                 seconds.map_or_else(|| "–".to_owned(), |s| format!("{:.0}%", least / s * 100.0))
             };
@@ -481,7 +467,7 @@ fn roof(comparison: &Comparison) -> Result<(String, Vec<[String; 5]>), ChartErro
             ]
         })
         .collect();
-    Ok((roofline(&points, &limits)?, rows))
+    Ok((roofline(&points)?, rows))
 }
 
 fn method(comparison: &Comparison) -> Facts {

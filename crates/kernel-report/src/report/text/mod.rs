@@ -118,12 +118,12 @@ pub fn changes(changes: &[Change]) -> String {
 }
 
 fn arm(arm: &ArmRecord) -> String {
-    let mut text = arm.name.clone();
+    let mut parts = vec![arm.name.clone()];
     if let Some(commit) = &arm.commit {
-        text += &format!(", commit {}", commit.get(..12).unwrap_or(commit));
+        parts.push(format!("commit {}", commit.get(..12).unwrap_or(commit)));
     }
     if let Some(variant) = &arm.variant {
-        text += &format!(", build {variant}");
+        parts.push(format!("build {variant}"));
     }
     let replaced: Vec<String> = arm
         .ops
@@ -137,9 +137,9 @@ fn arm(arm: &ArmRecord) -> String {
         })
         .collect();
     if !replaced.is_empty() {
-        text += &format!("; replaced: {}", replaced.join(", "));
+        parts.push(format!("replaced: {}", replaced.join(", ")));
     }
-    text
+    parts.join(", ")
 }
 
 fn conditions(comparison: &Comparison) -> String {
@@ -187,8 +187,8 @@ fn rows(comparison: &Comparison) -> Table {
         table.add_row([
             Cell::new(workload(row, comparison)),
             Cell::new("A\nB"),
-            right(two(time_of(row, a, true), time_of(row, b, false))),
-            Cell::new(two(tails(a), tails(b))),
+            right(two(&time_of(row, a, true), &time_of(row, b, false))),
+            Cell::new(two(&tails(a), &tails(b))),
             Cell::new(format!("{of_a}\n{of_b}")),
             Cell::new(ratio_of(row)),
             Cell::new(judgement(row)),
@@ -199,15 +199,11 @@ fn rows(comparison: &Comparison) -> Table {
 }
 
 fn workload(row: &Row, comparison: &Comparison) -> String {
-    let mut text = row.workload.clone();
+    let mut lines = vec![row.workload.clone()];
     if let Some(estimate) = &row.estimate {
-        text += &format!("\n{} ({})", estimate.target, estimate.method);
+        lines.push(format!("{} ({})", estimate.target, estimate.method));
     }
-    let limits = row
-        .estimate
-        .as_ref()
-        .and_then(|estimate| estimate.limits.as_ref())
-        .or(comparison.environment.limits.as_ref());
+    let limits = row.limits(comparison.environment.limits.as_ref());
     if let (Some(work), Some(limits)) = (row.work, limits) {
         let least = work.least_seconds(limits);
         let share = |seconds: Option<f64>| {
@@ -217,17 +213,21 @@ fn workload(row: &Row, comparison: &Comparison) -> String {
             )
         };
         let (a, b) = row.centres();
-        text += &format!(
-            "\nof the limit ({}): A {}, B {}",
+        lines.push(format!(
+            "of the limit ({}): A {}, B {}",
             format_seconds(least),
             share(a),
             share(b)
-        );
+        ));
     }
     if let (Some(tokens), (Some(a), Some(b))) = (row.tokens, row.centres()) {
-        text += &format!("\ntokens/s: A {}, B {}", rate(tokens / a), rate(tokens / b));
+        lines.push(format!(
+            "tokens/s: A {}, B {}",
+            rate(tokens / a),
+            rate(tokens / b)
+        ));
     }
-    text
+    lines.join("\n")
 }
 
 fn rate(value: f64) -> String {
@@ -325,8 +325,8 @@ pub fn interval(ratio: &Ratio) -> String {
     )
 }
 
-fn two(a: String, b: String) -> String {
-    a + "\n" + &b
+fn two(a: &str, b: &str) -> String {
+    format!("{a}\n{b}")
 }
 
 fn new_table(header: &[&str]) -> Table {

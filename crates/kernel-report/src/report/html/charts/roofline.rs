@@ -14,6 +14,8 @@ pub(in super::super) struct Point {
     pub(in super::super) name: String,
     /// What it has to do.
     pub(in super::super) work: Work,
+    /// What the machine could do with it.
+    pub(in super::super) limits: Limits,
     /// Seconds of A.
     pub(in super::super) a: Option<f64>,
     /// Seconds of B.
@@ -27,7 +29,7 @@ impl Point {
 }
 
 /// The chart; empty without points.
-pub(in super::super) fn roofline(points: &[Point], limits: &Limits) -> Result<String, ChartError> {
+pub(in super::super) fn roofline(points: &[Point]) -> Result<String, ChartError> {
     let usable: Vec<&Point> = points
         .iter()
         .filter(|point| point.work.flops > 0.0 && point.work.bytes > 0.0)
@@ -38,7 +40,12 @@ pub(in super::super) fn roofline(points: &[Point], limits: &Limits) -> Result<St
     let share = |point: &Point, seconds: Option<f64>| {
         seconds.map_or_else(
             || "not timed".to_owned(),
-            |seconds| format!("{:.0}%", point.work.least_seconds(limits) / seconds * 100.0),
+            |seconds| {
+                format!(
+                    "{:.0}%",
+                    point.work.least_seconds(&point.limits) / seconds * 100.0
+                )
+            },
         )
     };
     let label = usable
@@ -56,20 +63,29 @@ pub(in super::super) fn roofline(points: &[Point], limits: &Limits) -> Result<St
     both(
         &format!("Roofline. {label}"),
         |room| if room == Room::Wide { 380 } else { 320 },
-        |room, area| draw(room, area, &usable, limits),
+        |room, area| draw(room, area, &usable),
     )
 }
 
-fn draw(
-    room: Room,
-    area: &super::Area<'_>,
-    points: &[&Point],
-    limits: &Limits,
-) -> Result<(), ChartError> {
-    let ridge = limits.flops_per_s / limits.bytes_per_s;
-    let reach = |fold: fn(f64, f64) -> f64| points.iter().map(|p| p.intensity()).fold(ridge, fold);
-    let (left, right) = (reach(f64::min) / 3.0, reach(f64::max) * 3.0);
-    let roof = |intensity: f64| (intensity * limits.bytes_per_s).min(limits.flops_per_s);
+fn draw(room: Room, area: &super::Area<'_>, points: &[&Point]) -> Result<(), ChartError> {
+    let ridge = |limits: &Limits| limits.flops_per_s / limits.bytes_per_s;
+    let places = || {
+        points
+            .iter()
+            .flat_map(|point| [point.intensity(), ridge(&point.limits)])
+    };
+    let left = places().fold(f64::INFINITY, f64::min) / 3.0;
+    let right = places().fold(0.0, f64::max) * 3.0;
+    let ceiling =
+        |limits: &Limits, intensity: f64| (intensity * limits.bytes_per_s).min(limits.flops_per_s);
+    let peak = points
+        .iter()
+        .map(|point| point.limits.flops_per_s)
+        .fold(0.0, f64::max);
+    let floor = points
+        .iter()
+        .map(|point| ceiling(&point.limits, left))
+        .fold(f64::INFINITY, f64::min);
     let rates: Vec<(f64, f64, bool)> = points
         .iter()
         .flat_map(|point| {
@@ -80,14 +96,8 @@ fn draw(
         })
         .flatten()
         .collect();
-    let lowest = rates
-        .iter()
-        .map(|(_, rate, _)| *rate)
-        .fold(roof(left), f64::min);
-    let highest = rates
-        .iter()
-        .map(|(_, rate, _)| *rate)
-        .fold(limits.flops_per_s, f64::max);
+    let lowest = rates.iter().map(|(_, rate, _)| *rate).fold(floor, f64::min);
+    let highest = rates.iter().map(|(_, rate, _)| *rate).fold(peak, f64::max);
     let mut chart = ChartBuilder::on(area)
         .margin_left(4)
         .margin_right(22)
@@ -113,13 +123,18 @@ fn draw(
         .bold_line_style(line(GRID, 1))
         .draw()
         .map_err(failed)?;
-    let corner = ridge.clamp(left, right);
-    chart
-        .draw_series(LineSeries::new(
-            [left, corner, right].map(|intensity| (intensity, roof(intensity))),
-            line(INK, 2),
-        ))
-        .map_err(failed)?;
+    // One roof for each set of limits; rows of one machine often share theirs.
+    let mut drawn: Vec<&Limits> = Vec::new();
+    for limits in points.iter().map(|point| &point.limits) {
+        if drawn.contains(&limits) {
+            continue;
+        }
+        drawn.push(limits);
+        let corners = [left, ridge(limits), right].map(|place| (place, ceiling(limits, place)));
+        chart
+            .draw_series(LineSeries::new(corners, line(INK, 1)))
+            .map_err(failed)?;
+    }
     let of = |wanted: bool| {
         rates
             .iter()
