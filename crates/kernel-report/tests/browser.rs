@@ -4,6 +4,11 @@
 //! cargo test --workspace --test browser -- --ignored
 //! ```
 //! Pictures are left in `target/tmp/report/`, to be looked at.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests fail as tests do"
+)]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Records on disk: what is written is what is read, and what is wrong is named.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod support;
 

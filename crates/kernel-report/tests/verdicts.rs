@@ -2,6 +2,7 @@
 //!
 //! The model of a machine: a load that comes and goes over many rounds and hits all arms of a round
 //! alike, noise of each call, and now and then a call that is interrupted and takes long.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use kernel_report::record::{Row, Samples};
 use kernel_report::statistics::{Distribution, Verdict, judge_together, noise_floor, verdict};
