@@ -126,10 +126,5 @@ fn digest(kernel: &VerifiedKernel) -> Option<String> {
     for (name, value) in &digest.files {
         hash.update(format!("{name}\0{value}\n"));
     }
-    Some(
-        hash.finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-    )
+    Some(hex::encode(hash.finalize()))
 }

@@ -57,15 +57,15 @@ pub(super) fn compare(
         ),
     ];
     let _guard = tch::no_grad_guard();
-    let rows = run.rows(workloads.len(), |index| {
+    let rows = Run::rows(workloads.len(), |index| {
         let (workload, prefill) = &workloads[index];
         row(run, workload, *prefill, &inputs, (&mut first, &mut second))
     })?;
-    run.finish(
+    Ok(run.finish(
         (Level::Layer, Some(dtype)),
         (a_record, b_record),
         (rows, workloads.len()),
-    )
+    ))
 }
 
 fn row(
@@ -169,7 +169,7 @@ impl Inputs {
 /// One layer under measurement, with a cache of its own.
 struct Layer {
     model: Model,
-    layer: usize,
+    index: usize,
     cache: KvCache,
     rows: Tensor,
     lengths: RowLengths,
@@ -181,7 +181,7 @@ impl Layer {
         let rows = Tensor::f_from_slice(&cache.step_rows(&[inputs.tokens]))?;
         Ok(Self {
             model,
-            layer,
+            index: layer,
             cache,
             rows,
             lengths: RowLengths::on_cpu(vec![inputs.tokens + 1])?,
@@ -190,8 +190,8 @@ impl Layer {
 
     /// The layer's output, [1, T, h] or [1, 1, h]. A step writes the same column each time.
     fn forward(&mut self, inputs: &Inputs, prefill: bool) -> Result<Tensor, RuntimeError> {
-        let layer = &self.model.layers()[self.layer];
-        let cache = &mut self.cache.layers_mut()[self.layer];
+        let layer = &self.model.layers()[self.index];
+        let cache = &mut self.cache.layers_mut()[self.index];
         Ok(if prefill {
             layer.forward(&inputs.prompt, &inputs.prompt_angles, &Step::Prefill, cache)?
         } else {

@@ -56,7 +56,7 @@ pub(super) fn compare(
             Phase::Decode,
         ),
     ];
-    let rows = run.rows(phases.len(), |index| {
+    let rows = Run::rows(phases.len(), |index| {
         let (workload, phase) = &phases[index];
         row(
             run,
@@ -66,11 +66,11 @@ pub(super) fn compare(
             (&mut first, &mut second),
         )
     })?;
-    run.finish(
+    Ok(run.finish(
         (Level::Model, Some(dtype)),
         (a_record, b_record),
         (rows, phases.len()),
-    )
+    ))
 }
 
 fn row(

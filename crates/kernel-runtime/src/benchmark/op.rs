@@ -31,14 +31,14 @@ pub(super) fn compare(
     let (a, a_record) = arm(run, &run.request.a, kind)?;
     let (b, b_record) = arm(run, &run.request.b, kind)?;
     let _guard = tch::no_grad_guard();
-    let rows = run.rows(shapes.len(), |index| {
+    let rows = Run::rows(shapes.len(), |index| {
         row(run, kind, &shapes[index], dtype, (&a, &b))
     })?;
-    run.finish(
+    Ok(run.finish(
         (Level::Op, Some(dtype)),
         (a_record, b_record),
         (rows, shapes.len()),
-    )
+    ))
 }
 
 fn row(

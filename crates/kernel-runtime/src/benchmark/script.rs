@@ -30,8 +30,8 @@ pub(super) fn compare(run: &Run<'_>, scripts: &[PathBuf]) -> Result<Comparison, 
     for path in scripts {
         workloads.extend(loaded.benchmark_script(&read(path)?, &path.display().to_string())?);
     }
-    let rows = run.rows(workloads.len(), |index| row(run, &workloads[index]))?;
-    run.finish((Level::Script, None), (a, b), (rows, workloads.len()))
+    let rows = Run::rows(workloads.len(), |index| row(run, &workloads[index]))?;
+    Ok(run.finish((Level::Script, None), (a, b), (rows, workloads.len())))
 }
 
 fn read(path: &Path) -> Result<String, RuntimeError> {
