@@ -103,6 +103,10 @@ impl Bench {
         let mut b = Calls::new(
             || {
                 self.call()?;
+                // Equal arms are equal to the last clock read.
+                if more.is_zero() {
+                    return Ok(());
+                }
                 let start = Instant::now();
                 while start.elapsed() < more {
                     std::hint::spin_loop();

@@ -20,6 +20,8 @@ const SHORTEST_SAMPLE: Duration = Duration::from_micros(100);
 const FEWEST_ROUNDS: usize = 5;
 /// Rounds after which more samples no longer narrow anything worth the memory.
 const MOST_ROUNDS: usize = 10_000;
+/// Arms whose times differ by less than this factor are of like speed.
+const LIKE: f64 = 10.0;
 /// Samples are kept to a hundredth of a nanosecond: less than any clock tells.
 const RESOLUTION: f64 = 1e11;
 
@@ -127,8 +129,11 @@ fn rounds<E>(
 ) -> Result<(), E> {
     samples.first_call_a = a.sample(1)?;
     samples.first_call_b = b.sample(1)?;
-    samples.batch_a = warm_up(a, budget, watch)?;
-    samples.batch_b = warm_up(b, budget, watch)?;
+    let typical = [warm_up(a, budget, watch)?, warm_up(b, budget, watch)?];
+    [samples.batch_a, samples.batch_b] = match budget.cache {
+        CacheState::Flushed => [1, 1],
+        CacheState::Hot => batches(typical),
+    };
     let mut random = ChaCha8Rng::seed_from_u64(budget.seed);
     let mut order = [Place::A, Place::B, Place::Control];
     watch.rounds_begin();
@@ -166,12 +171,12 @@ enum Place {
 }
 
 /// Calls until the least time is over and the speed is stable (two windows of five calls within
-/// 5%), for at most four times the least time. Returns how many calls make a sample.
+/// 5%), for at most four times the least time. Returns the seconds of a call at the end.
 fn warm_up<E>(
     arm: &mut dyn Arm<Error = E>,
     budget: &Budget,
     watch: &mut dyn Watch,
-) -> Result<usize, E> {
+) -> Result<f64, E> {
     const WINDOW: usize = 5;
     let start = Instant::now();
     let mut times = Vec::new();
@@ -186,12 +191,20 @@ fn warm_up<E>(
         };
         let least = budget.warm_up;
         if (elapsed >= least && stable) || elapsed >= least * 4 || watch.stop(&none) {
-            if budget.cache == CacheState::Flushed {
-                return Ok(1);
-            }
-            let typical = fastest_of(&times[times.len().saturating_sub(WINDOW)..]).max(1e-9);
-            return Ok((SHORTEST_SAMPLE.as_secs_f64() / typical).ceil().max(1.0) as usize);
+            return Ok(fastest_of(&times[times.len().saturating_sub(WINDOW)..]).max(1e-9));
         }
+    }
+}
+
+/// Calls that make a sample of each arm. A sample has a cost of its own (the other arm's data are in the
+/// caches when it begins), which more calls thin out, so arms of like speed get equal batches.
+fn batches(typical: [f64; 2]) -> [usize; 2] {
+    let batch = |seconds: f64| (SHORTEST_SAMPLE.as_secs_f64() / seconds).ceil().max(1.0) as usize;
+    let [a, b] = typical;
+    if a.max(b) < LIKE * a.min(b) {
+        [batch(a.min(b)); 2]
+    } else {
+        typical.map(batch)
     }
 }
 
@@ -256,6 +269,14 @@ mod tests {
         let samples = measure(&mut short, &mut long, &BUDGET, &mut || false).unwrap();
         assert!(samples.batch_a > 20, "{}", samples.batch_a);
         assert_eq!(samples.batch_b, 1);
+    }
+
+    #[test]
+    fn arms_of_like_speed_get_equal_batches() {
+        // 2.1 calls and 1.9 calls of 100 us.
+        assert_eq!(batches([47e-6, 52e-6]), [3, 3]);
+        assert_eq!(batches([52e-6, 47e-6]), [3, 3]);
+        assert_eq!(batches([1e-6, 1e-3]), [100, 1]);
     }
 
     #[test]
