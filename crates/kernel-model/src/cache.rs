@@ -7,6 +7,7 @@ use tch::{Device as TorchDevice, Kind, Tensor};
 
 use crate::config::ModelConfig;
 use crate::error::Result;
+use crate::host;
 use crate::placement::Transfer;
 
 /// Keys and values of one layer.
@@ -39,6 +40,10 @@ impl LayerCache {
 
     /// Stores one token a row, [B, K, 1, D], at the places that [`KvCache::step_rows`] gives.
     pub fn write_step(&mut self, rows: &Tensor, key: &Tensor, value: &Tensor) -> Result<()> {
+        let caches = (&mut self.key_rows, &mut self.value_rows);
+        if host::write_step(rows, (key, value), caches)? {
+            return Ok(());
+        }
         let (batch, heads, _, width) = key.size4()?;
         let flat = [batch * heads, width];
         let _ = self

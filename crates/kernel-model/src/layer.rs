@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tch::Tensor;
 
 use crate::cache::LayerCache;
-use crate::error::Result;
+use crate::error::{ModelError, Result};
 use crate::ops::{
     AttentionParameters, DecodeAttention, Linear, Mlp, MlpWeights, Norm, PrefillAttention, Rotary,
     RowLengths,
@@ -105,12 +105,17 @@ impl AttentionSite {
         cache: &mut LayerCache,
     ) -> Result<Tensor> {
         let (batch, tokens, _) = hidden.size3()?;
-        let heads = |projected: Tensor| -> Result<Tensor> {
-            Ok(projected.f_view([batch, tokens, -1, self.head_dim])?)
-        };
-        let mut query = heads(self.query.forward(hidden)?)?;
-        let mut key = heads(self.key.forward(hidden)?)?;
-        let value = heads(self.value.forward(hidden)?)?.f_transpose(1, 2)?;
+        let maps = [&self.query, &self.key, &self.value];
+        let projected = Linear::forward_all(hidden, &maps)?
+            .into_iter()
+            .map(|projected| projected.f_view([batch, tokens, -1, self.head_dim]))
+            .collect::<Result<Vec<_>, _>>()?;
+        let [mut query, mut key, value] =
+            <[Tensor; 3]>::try_from(projected).map_err(|_| ModelError::Op {
+                op: "attention".to_owned(),
+                problem: "three projections did not give three tensors".to_owned(),
+            })?;
+        let value = value.f_transpose(1, 2)?;
         if let Some(norms) = &self.norms {
             query = norms.query.forward(&query)?;
             key = norms.key.forward(&key)?;

@@ -22,6 +22,7 @@ pub mod error;
 pub mod family;
 pub mod generate;
 pub mod generation_config;
+mod host;
 pub mod kernelize;
 pub mod layer;
 pub mod load;

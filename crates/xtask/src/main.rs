@@ -14,6 +14,7 @@ mod environment;
 mod kernels;
 mod model;
 mod process;
+mod speed;
 mod test;
 mod workspace;
 
@@ -46,6 +47,15 @@ enum Chore {
         /// Only the spread against `kernels benchmark`
         #[arg(long)]
         spread: bool,
+    },
+    /// Our runtime and transformers side by side on the CPU: decode, prefill, loading, memory
+    Speed {
+        /// Runs of each; the best counts
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// Only cases whose label contains this, such as `SmolLM2` or `bfloat16 2 threads`
+        #[arg(long)]
+        only: Option<String>,
     },
     /// Everything CI runs
     Test {
@@ -84,6 +94,7 @@ fn main() -> ExitCode {
                 bench_method::run(&workspace, &environment)
             }
         }
+        Chore::Speed { rounds, only } => speed::run(&workspace, rounds, only.as_deref()),
         Chore::Test { quick } => test::run(&workspace, quick),
     });
     match result {

@@ -4,6 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::{AttentionParameters, DEFAULT, DecodeAttention, PrefillAttention, RowLengths};
 use crate::error::{ModelError, Result};
+use crate::host;
 
 /// Prefill through SDPA; key/value heads are shared by the op, not repeated in memory.
 #[derive(Debug, Clone, Copy, Default)]
@@ -78,6 +79,11 @@ impl DecodeAttention for SdpaDecode {
                 op: "decode_attention".to_owned(),
                 problem: format!("a row has {end} entries, the cache {capacity}"),
             });
+        }
+        if let Some(output) =
+            host::decode_attention(query, key_cache, value_cache, lengths, parameters)?
+        {
+            return Ok(output);
         }
         let (start, mask) = if lengths.equal() {
             (

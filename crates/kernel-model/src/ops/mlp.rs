@@ -4,6 +4,7 @@ use tch::Tensor;
 
 use super::{Activation, DEFAULT, Mlp};
 use crate::error::Result;
+use crate::host;
 
 /// A linear map: `x @ weight^T + bias`.
 #[derive(Debug)]
@@ -17,7 +18,18 @@ pub struct Linear {
 impl Linear {
     /// Hidden [.., in] to [.., out].
     pub fn forward(&self, hidden: &Tensor) -> Result<Tensor> {
+        if let Some(output) = host::linear(hidden, &[self])?.and_then(|mut all| all.pop()) {
+            return Ok(output);
+        }
         Ok(hidden.f_linear(&self.weight, self.bias.as_ref())?)
+    }
+
+    /// Several maps of one input, in one pass over all weights where the host does it.
+    pub fn forward_all(hidden: &Tensor, maps: &[&Self]) -> Result<Vec<Tensor>> {
+        match host::linear(hidden, maps)? {
+            Some(outputs) => Ok(outputs),
+            None => maps.iter().map(|map| map.forward(hidden)).collect(),
+        }
     }
 }
 
@@ -49,6 +61,9 @@ pub struct DefaultMlp;
 
 impl Mlp for DefaultMlp {
     fn forward(&self, hidden: &Tensor, weights: &MlpWeights) -> Result<Tensor> {
+        if let Some(output) = host::gated_mlp(hidden, weights)? {
+            return Ok(output);
+        }
         let mut gated = weights.activation.apply(weights.gate.forward(hidden)?)?;
         let gated = gated.f_mul_(&weights.up.forward(hidden)?)?;
         weights.down.forward(&gated)

@@ -4,6 +4,7 @@ use tch::{Kind, Tensor};
 
 use super::{DEFAULT, Norm};
 use crate::error::Result;
+use crate::host;
 
 /// Normalises in f32, casts back, and only then applies the weight: the order in which the
 /// checkpoints were trained, and one that matters in bf16.
@@ -12,6 +13,9 @@ pub struct DefaultNorm;
 
 impl Norm for DefaultNorm {
     fn forward(&self, hidden: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+        if let Some(normed) = host::rms_norm(hidden, weight, eps)? {
+            return Ok(normed);
+        }
         let kind = hidden.f_kind()?;
         let wide = hidden.f_to_kind(Kind::Float)?;
         let mut mean_square =

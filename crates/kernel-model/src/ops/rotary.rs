@@ -5,6 +5,7 @@ use tch::Tensor;
 use super::{DEFAULT, Rotary};
 use crate::error::Result;
 use crate::family::RotaryLayout;
+use crate::host;
 
 /// Rotates pairs of dimensions by the angle of their position.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +22,9 @@ impl Rotary for DefaultRotary {
         cos: &Tensor,
         sin: &Tensor,
     ) -> Result<(Tensor, Tensor)> {
+        if let Some(rotated) = host::rotary(self.layout, query, key, cos, sin)? {
+            return Ok(rotated);
+        }
         // [B, T, R] to [B, 1, T, R]: the same angles for all heads.
         let (cos, sin) = (cos.f_unsqueeze(1)?, sin.f_unsqueeze(1)?);
         let rotated = cos.size4()?.3;

@@ -1,0 +1,98 @@
+//! The number types of weights and activations.
+
+use std::borrow::Cow;
+
+use half::bf16;
+use tch::Kind;
+
+/// A number type that models run in.
+pub(super) trait Element: Copy + Send + Sync + 'static {
+    /// libtorch's name for it.
+    const KIND: Kind;
+
+    /// Its value.
+    fn to_f32(self) -> f32;
+
+    /// The nearest number of this type, ties to even.
+    fn from_f32(value: f32) -> Self;
+
+    /// Values of several; borrowed where nothing has to change.
+    fn widen(numbers: &[Self]) -> Cow<'_, [f32]>;
+
+    /// Eight numbers from memory as f32.
+    ///
+    /// # Safety
+    /// Eight numbers can be read at `from`, and the processor has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    #[expect(unsafe_code, reason = "vector loads take addresses")]
+    unsafe fn load8(from: *const Self) -> std::arch::x86_64::__m256;
+}
+
+impl Element for f32 {
+    const KIND: Kind = Kind::Float;
+
+    #[inline]
+    fn to_f32(self) -> f32 {
+        self
+    }
+
+    #[inline]
+    fn from_f32(value: f32) -> Self {
+        value
+    }
+
+    #[inline]
+    fn widen(numbers: &[Self]) -> Cow<'_, [f32]> {
+        Cow::Borrowed(numbers)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    #[expect(unsafe_code, reason = "vector loads take addresses")]
+    unsafe fn load8(from: *const Self) -> std::arch::x86_64::__m256 {
+        // SAFETY: the caller's promise; the load needs no alignment.
+        unsafe { std::arch::x86_64::_mm256_loadu_ps(from) }
+    }
+}
+
+impl Element for bf16 {
+    const KIND: Kind = Kind::BFloat16;
+
+    #[inline]
+    fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline]
+    fn from_f32(value: f32) -> Self {
+        bf16::from_f32(value)
+    }
+
+    #[inline]
+    fn widen(numbers: &[Self]) -> Cow<'_, [f32]> {
+        numbers
+            .iter()
+            .map(|number| Element::to_f32(*number))
+            .collect()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    #[expect(unsafe_code, reason = "vector loads take addresses")]
+    unsafe fn load8(from: *const Self) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::{
+            _mm_loadu_si128, _mm256_castsi256_ps, _mm256_cvtepu16_epi32, _mm256_slli_epi32,
+        };
+        // SAFETY: the caller's promise; the load needs no alignment. bf16 is the upper half of f32.
+        let narrow = unsafe { _mm_loadu_si128(from.cast()) };
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(narrow)))
+    }
+}
+
+/// A value as it would come back from a tensor of the type.
+#[inline]
+pub(super) fn rounded<E: Element>(value: f32) -> f32 {
+    E::from_f32(value).to_f32()
+}

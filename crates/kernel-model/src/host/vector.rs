@@ -1,0 +1,205 @@
+//! Dot products and weighted sums over rows of numbers, in f32.
+//!
+//! One row at a time: a single stream through memory is what the processor's prefetching follows
+//! best. Four rows at once, the usual shape of such loops, reached half the bandwidth here.
+
+use super::element::Element;
+
+/// Products of every row with every `x`: `out[r * count + n]` is that of row `r` with the n-th
+/// of the `count` vectors in `xs`. Rows and vectors have `width` numbers.
+pub(super) fn products<E: Element>(rows: &[E], xs: &[f32], width: usize, out: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if avx2::available() {
+        // SAFETY: the processor has the instructions.
+        #[expect(unsafe_code, reason = "a function for certain processors")]
+        unsafe {
+            avx2::products(rows, xs, width, out);
+        }
+        return;
+    }
+    let count = xs.len() / width;
+    for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(count)) {
+        for (x, out) in xs.chunks_exact(width).zip(out) {
+            *out = plain_dot(row, x);
+        }
+    }
+}
+
+/// Adds `weights[r] * rows[r]` for all rows to `sum`, whose length is a row's.
+pub(super) fn add_weighted<E: Element>(rows: &[E], weights: &[f32], sum: &mut [f32]) {
+    #[cfg(target_arch = "x86_64")]
+    if avx2::available() {
+        // SAFETY: the processor has the instructions.
+        #[expect(unsafe_code, reason = "a function for certain processors")]
+        unsafe {
+            avx2::add_weighted(rows, weights, sum);
+        }
+        return;
+    }
+    for (row, weight) in rows.chunks_exact(sum.len()).zip(weights) {
+        for (sum, number) in sum.iter_mut().zip(row) {
+            *sum += weight * number.to_f32();
+        }
+    }
+}
+
+/// Eight sums side by side, which any compiler turns into vector instructions.
+fn plain_dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
+    const LANES: usize = 8;
+    let mut sums = [0.0_f32; LANES];
+    let (rows, xs) = (row.chunks_exact(LANES), x.chunks_exact(LANES));
+    let rest: f32 = rows
+        .remainder()
+        .iter()
+        .zip(xs.remainder())
+        .map(|(number, x)| number.to_f32() * x)
+        .sum();
+    for (row, x) in rows.zip(xs) {
+        for lane in 0..LANES {
+            sums[lane] += row[lane].to_f32() * x[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+#[cfg(target_arch = "x86_64")]
+#[expect(unsafe_code, reason = "vector loads and stores take addresses")]
+mod avx2 {
+    use std::arch::x86_64::{
+        __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
+        _mm256_storeu_ps,
+    };
+
+    use super::super::element::Element;
+
+    /// Numbers in a vector.
+    const LANES: usize = 8;
+    /// Sums side by side: enough to hide the latency of an addition.
+    const SUMS: usize = 4;
+
+    pub(super) fn available() -> bool {
+        is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn products<E: Element>(rows: &[E], xs: &[f32], width: usize, out: &mut [f32]) {
+        let count = xs.len() / width;
+        for (row, out) in rows.chunks_exact(width).zip(out.chunks_exact_mut(count)) {
+            for (x, out) in xs.chunks_exact(width).zip(out) {
+                *out = dot(row, x);
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
+        let length = row.len().min(x.len());
+        let mut sums = [_mm256_setzero_ps(); SUMS];
+        let mut at = 0;
+        while at + SUMS * LANES <= length {
+            for (n, sum) in sums.iter_mut().enumerate() {
+                let at = at + n * LANES;
+                // SAFETY: `at + LANES` is at most the length of both.
+                let (number, x) = unsafe {
+                    (
+                        E::load8(row.as_ptr().add(at)),
+                        _mm256_loadu_ps(x.as_ptr().add(at)),
+                    )
+                };
+                *sum = _mm256_fmadd_ps(number, x, *sum);
+            }
+            at += SUMS * LANES;
+        }
+        while at + LANES <= length {
+            // SAFETY: `at + LANES` is at most the length of both.
+            let (number, x) = unsafe {
+                (
+                    E::load8(row.as_ptr().add(at)),
+                    _mm256_loadu_ps(x.as_ptr().add(at)),
+                )
+            };
+            sums[0] = _mm256_fmadd_ps(number, x, sums[0]);
+            at += LANES;
+        }
+        let [a, b, c, d] = sums;
+        let rest: f32 = row[at..length]
+            .iter()
+            .zip(&x[at..length])
+            .map(|(number, x)| number.to_f32() * x)
+            .sum();
+        total(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d))) + rest
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn add_weighted<E: Element>(rows: &[E], weights: &[f32], sum: &mut [f32]) {
+        let width = sum.len();
+        for (row, weight) in rows.chunks_exact(width).zip(weights) {
+            let factor = _mm256_set1_ps(*weight);
+            let mut at = 0;
+            while at + LANES <= width {
+                // SAFETY: `at + LANES` is at most the length of both.
+                unsafe {
+                    let sum = sum.as_mut_ptr().add(at);
+                    let added = _mm256_fmadd_ps(
+                        factor,
+                        E::load8(row.as_ptr().add(at)),
+                        _mm256_loadu_ps(sum),
+                    );
+                    _mm256_storeu_ps(sum, added);
+                }
+                at += LANES;
+            }
+            for (sum, number) in sum[at..].iter_mut().zip(&row[at..]) {
+                *sum += weight * number.to_f32();
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn total(lanes: __m256) -> f32 {
+        let mut numbers = [0.0_f32; LANES];
+        // SAFETY: the array has room for the vector.
+        unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), lanes) };
+        numbers.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn products_are_those_of_long_arithmetic(width in 1_usize..70, count in 1_usize..4, seed in 0_u32..50) {
+            let number = |n: usize| ((n as u32 * 7 + seed) % 23) as f32 / 8.0 - 1.0;
+            let rows: Vec<bf16> = (0..5 * width).map(|n| bf16::from_f32(number(n))).collect();
+            let xs: Vec<f32> = (0..count * width).map(|n| number(n * 3 + 1)).collect();
+            let mut out = vec![f32::NAN; 5 * count];
+            products(&rows, &xs, width, &mut out);
+            for (row, out) in rows.chunks(width).zip(out.chunks(count)) {
+                for (x, out) in xs.chunks(width).zip(out) {
+                    let exact: f64 = row.iter().zip(x).map(|(a, b)| a.to_f64() * f64::from(*b)).sum();
+                    prop_assert!((f64::from(*out) - exact).abs() < 1e-4);
+                    prop_assert!((f64::from(plain_dot(row, x)) - exact).abs() < 1e-4);
+                }
+            }
+        }
+
+        #[test]
+        fn weighted_sums_are_those_of_long_arithmetic(width in 1_usize..40, rows in 0_usize..9) {
+            let numbers: Vec<f32> = (0..rows * width).map(|n| (n % 11) as f32 - 5.0).collect();
+            let weights: Vec<f32> = (0..rows).map(|n| n as f32 / 4.0 - 1.0).collect();
+            let mut sum = vec![1.0_f32; width];
+            add_weighted(&numbers, &weights, &mut sum);
+            for (column, sum) in sum.iter().enumerate() {
+                let exact: f32 = (0..rows).map(|row| weights[row] * numbers[row * width + column]).sum();
+                prop_assert!((sum - exact - 1.0).abs() < 1e-4);
+            }
+        }
+    }
+}
