@@ -136,7 +136,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", raise_exception);
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
-        if let Err(error) = environment.add_template_owned(NAME, without_generation_tags(source)) {
+        if let Err(error) = environment.add_template_owned(NAME, as_the_engine_reads(source)) {
             return Err(ModelError::ChatTemplate {
                 path,
                 problem: describe(&error),
@@ -209,6 +209,56 @@ fn special_tokens(fields: &Fields<'_>) -> Result<serde_json::Map<String, serde_j
         tokens.insert(name.to_owned(), text.into());
     }
     Ok(tokens)
+}
+
+/// The template with what Python's Jinja reads and the engine does not.
+fn as_the_engine_reads(source: &str) -> String {
+    joined_lines(&without_generation_tags(source))
+}
+
+/// In a string, a backslash at the end of a line continues it on the next; templates with long texts
+/// do that.
+fn joined_lines(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    // What closes the tag at hand, and the quote of the string at hand.
+    let (mut close, mut quote) = (None, None);
+    let mut rest = source;
+    while let Some(next) = rest.chars().next() {
+        let mut taken = next.len_utf8();
+        match (close, quote) {
+            (None, _) => {
+                close = match rest.get(..2) {
+                    Some("{{") => Some("}}"),
+                    Some("{%") => Some("%}"),
+                    Some("{#") => Some("#}"),
+                    _ => None,
+                };
+            }
+            (Some(_), Some(_)) if next == '\\' => {
+                if let Some(joined) = rest.strip_prefix("\\\n") {
+                    rest = joined;
+                    continue;
+                }
+                // What is escaped does not end the string.
+                taken += rest[1..].chars().next().map_or(0, char::len_utf8);
+            }
+            (Some(_), Some(end)) => {
+                if next == end {
+                    quote = None;
+                }
+            }
+            (Some(end), None) => {
+                if rest.starts_with(end) {
+                    (close, taken) = (None, end.len());
+                } else if end != "#}" && matches!(next, '\'' | '"') {
+                    quote = Some(next);
+                }
+            }
+        }
+        out.push_str(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    out
 }
 
 /// `{% generation %}` marks what to train on and means nothing here; the engine does not know

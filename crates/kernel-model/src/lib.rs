@@ -5,6 +5,7 @@
 //! | what config.json may say | [`config`], [`family`], [`rope`] |
 //! | how weights get into memory | [`weights`], [`load`] |
 //! | the forward pass | [`model`], [`layer`], [`cache`] |
+//! | why decode on the CPU is fast | `host`, the default ops on the host's own memory |
 //! | replacing an op | [`ops`] for the slots, [`Model::set_attention`] and its neighbours |
 //! | Hub kernels in the slots | [`kernelize`](mod@kernelize) |
 //! | from prompt to text | [`tokenizer`], [`chat`], [`generate`], [`sampling`] |

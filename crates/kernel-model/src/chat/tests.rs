@@ -66,6 +66,12 @@ fn generation_marks_are_ignored() {
 }
 
 #[test]
+fn a_string_goes_on_after_a_backslash_at_the_end_of_a_line() {
+    let source = "{# it's #}{{ \"a\\\n b \\\"c\\\\\" }}\\\n{% if 'x\\\ny' == 'xy' %}d{% endif %}";
+    assert_eq!(render(source), "a b \"c\\\\\nd");
+}
+
+#[test]
 fn variables_of_the_template_reach_it() {
     let mut options = ChatOptions::default();
     options

@@ -66,7 +66,15 @@ impl Element for bf16 {
 
     #[inline]
     fn from_f32(value: f32) -> Self {
-        bf16::from_f32(value)
+        // Ties to even. A NaN keeps its sign and stays one.
+        let bits = value.to_bits();
+        let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
+        let bits = if value.is_nan() {
+            bits | 1 << 22
+        } else {
+            nearest
+        };
+        bf16::from_bits((bits >> 16) as u16)
     }
 
     #[inline]
@@ -95,4 +103,20 @@ impl Element for bf16 {
 #[inline]
 pub(super) fn rounded<E: Element>(value: f32) -> f32 {
     E::from_f32(value).to_f32()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bfloat16_is_rounded_as_everywhere(bits in any::<u32>()) {
+            let value = f32::from_bits(bits);
+            let (ours, theirs) = (<bf16 as Element>::from_f32(value), bf16::from_f32(value));
+            prop_assert_eq!(ours.to_bits(), theirs.to_bits());
+        }
+    }
 }

@@ -105,8 +105,8 @@ proptest! {
         pairs in 1_i64..5, rest in 0_i64..4, interleaved in any::<bool>(),
     ) {
         let rotated = 2 * pairs;
-        let heads = |heads: i64| noise(&[batch, tokens, heads, rotated + rest], kind).transpose(1, 2);
-        let (query, key) = (heads(2 * heads.min(2)), heads(1));
+        let split = |heads: i64| noise(&[batch, tokens, heads, rotated + rest], kind).transpose(1, 2);
+        let (query, key) = (split(2 * heads), split(heads));
         let angle = Tensor::arange(tokens * pairs, (Kind::Float, Device::Cpu)).view([1, tokens, pairs]);
         let angle = Tensor::cat(&[&angle, &angle], 2);
         let table = |table: Tensor| table.to_kind(kind).expand([batch, tokens, rotated], false);

@@ -66,8 +66,9 @@ fn plain_dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
 #[expect(unsafe_code, reason = "vector loads and stores take addresses")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps,
-        _mm256_storeu_ps,
+        __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
+        _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
+        _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
     };
 
     use super::super::element::Element;
@@ -159,10 +160,12 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn total(lanes: __m256) -> f32 {
-        let mut numbers = [0.0_f32; LANES];
-        // SAFETY: the array has room for the vector.
-        unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), lanes) };
-        numbers.iter().sum()
+        let four = _mm_add_ps(
+            _mm256_castps256_ps128(lanes),
+            _mm256_extractf128_ps::<1>(lanes),
+        );
+        let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
     }
 }
 
