@@ -40,8 +40,7 @@ impl LayerCache {
 
     /// Stores one token a row, [B, K, 1, D], at the places that [`KvCache::step_rows`] gives.
     pub fn write_step(&mut self, rows: &Tensor, key: &Tensor, value: &Tensor) -> Result<()> {
-        let caches = (&mut self.key_rows, &mut self.value_rows);
-        if host::write_step(rows, (key, value), caches)? {
+        if host::write_step(rows, key, value, &mut self.key_rows, &mut self.value_rows)? {
             return Ok(());
         }
         let (batch, heads, _, width) = key.size4()?;

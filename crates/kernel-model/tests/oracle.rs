@@ -3,14 +3,16 @@
 //! The golden checkpoints show that the families run as published; here every field of a config
 //! that changes what is computed is turned once.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kernel_model::generate::Surroundings;
 use kernel_model::sampling::SamplingOptions;
 use kernel_model::{Dtype, GenerateOptions, LoadOptions, Model, ModelConfig};
-use std::collections::HashMap;
-use std::ops::ControlFlow;
 use tch::{Kind, Tensor};
 
 /// Logits differ by rounding only; they are larger than those of the golden checkpoints.

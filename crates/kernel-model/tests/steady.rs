@@ -54,12 +54,12 @@ fn resident_kilobytes() -> i64 {
 /// Warm-up, then so many requests.
 fn stays_steady(model: &mut Model, compiles: &dyn Fn() -> usize, count: usize) {
     let shapes: BTreeSet<_> = (0..SERIES).map(|n| shape_of(&request(model, n))).collect();
-    let (compiled, resident) = (compiles(), resident_kilobytes());
+    let (before, resident) = (compiles(), resident_kilobytes());
     for n in 0..count {
         let generation = request(model, n % SERIES);
         assert!(shapes.contains(&shape_of(&generation)), "request {n}");
     }
-    assert_eq!(compiles(), compiled, "something compiled in a warm model");
+    assert_eq!(compiles(), before, "something compiled in a warm model");
     let grown = resident_kilobytes() - resident;
     assert!(grown < 8 * 1024, "{grown} kB more after {count} requests");
 }
@@ -112,6 +112,6 @@ fn nothing_compiles_in_a_warm_model_with_kernels() {
             .iter()
             .all(|entry| entry.replaced == entry.total)
     );
-    let compiles = || usize::try_from(bridge.compile_count().unwrap()).unwrap();
+    let compiles = || bridge.compile_count().unwrap();
     stays_steady(&mut model, &compiles, 1000);
 }

@@ -112,30 +112,38 @@ fn attend<E: Element>(query: &[f32], keys: &[E], values: &[E], scale: f64, out: 
 /// libtorch has to do it.
 pub(crate) fn write_step(
     places: &Tensor,
-    step: (&Tensor, &Tensor),
-    caches: (&mut Tensor, &mut Tensor),
+    key: &Tensor,
+    value: &Tensor,
+    key_cache: &mut Tensor,
+    value_cache: &mut Tensor,
 ) -> Result<bool> {
-    let written = by_kind!(step.0.f_kind()?, write_step_of(places, step, caches))?;
+    let kind = key.f_kind()?;
+    let written = by_kind!(
+        kind,
+        write_step_of(places, key, value, key_cache, value_cache)
+    )?;
     Ok(written.is_some())
 }
 
 fn write_step_of<E: Element>(
     places: &Tensor,
-    step: (&Tensor, &Tensor),
-    caches: (&mut Tensor, &mut Tensor),
+    key: &Tensor,
+    value: &Tensor,
+    key_cache: &mut Tensor,
+    value_cache: &mut Tensor,
 ) -> Result<Option<()>> {
+    let (rows, width) = key_cache.size2()?;
     let (Some(places), Some(key), Some(value)) =
-        (integers(places), numbers::<E>(step.0), numbers::<E>(step.1))
+        (integers(places), numbers::<E>(key), numbers::<E>(value))
     else {
         return Ok(None);
     };
-    let (rows, width) = caches.0.size2()?;
     let inside = places.iter().all(|place| (0..rows).contains(place));
     let width = width as usize;
     if !inside || key.len() != places.len() * width || value.len() != key.len() {
         return Ok(None);
     }
-    let (Some(keys), Some(values)) = (numbers_mut::<E>(caches.0), numbers_mut::<E>(caches.1))
+    let (Some(keys), Some(values)) = (numbers_mut::<E>(key_cache), numbers_mut::<E>(value_cache))
     else {
         return Ok(None);
     };

@@ -177,7 +177,7 @@ fn a_step_is_written_where_the_places_say() {
     let key = Tensor::from_slice(&[1.0_f32, 2.0, 3.0, 4.0]).view([1, 2, 1, 2]);
     let places = Tensor::from_slice(&[4_i64, 1]);
     let value = &key * 10.0;
-    assert!(write_step(&places, (&key, &value), (&mut keys, &mut values)).unwrap());
+    assert!(write_step(&places, &key, &value, &mut keys, &mut values).unwrap());
     assert_eq!(
         Vec::<f32>::try_from(keys.view(-1)).unwrap(),
         [0., 0., 3., 4., 0., 0., 0., 0., 1., 2., 0., 0.]
@@ -185,5 +185,5 @@ fn a_step_is_written_where_the_places_say() {
     assert_eq!(Vec::<f32>::try_from(values.get(4)).unwrap(), [10., 20.]);
     // Outside the cache: libtorch reports it.
     let outside = Tensor::from_slice(&[6_i64, 1]);
-    assert!(!write_step(&outside, (&key, &value), (&mut keys, &mut values)).unwrap());
+    assert!(!write_step(&outside, &key, &value, &mut keys, &mut values).unwrap());
 }

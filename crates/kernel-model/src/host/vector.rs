@@ -123,13 +123,15 @@ mod avx2 {
             sums[0] = _mm256_fmadd_ps(number, x, sums[0]);
             at += LANES;
         }
-        let [a, b, c, d] = sums;
         let rest: f32 = row[at..length]
             .iter()
             .zip(&x[at..length])
             .map(|(number, x)| number.to_f32() * x)
             .sum();
-        total(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d))) + rest
+        total(_mm256_add_ps(
+            _mm256_add_ps(sums[0], sums[1]),
+            _mm256_add_ps(sums[2], sums[3]),
+        )) + rest
     }
 
     #[target_feature(enable = "avx2,fma")]
