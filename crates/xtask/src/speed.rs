@@ -129,7 +129,7 @@ impl Case {
             .args([self.dtype, &self.threads.to_string(), "256", "48"])
             .env("OMP_NUM_THREADS", self.threads.to_string())
             .output()
-            .with_context(|| format!("cannot start {:?}", command.get_program()))?;
+            .with_context(|| format!("cannot start `{}`", command.get_program().display()))?;
         if !output.status.success() {
             bail!("a run failed:\n{}", String::from_utf8_lossy(&output.stderr));
         }
