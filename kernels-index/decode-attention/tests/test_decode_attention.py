@@ -92,6 +92,38 @@ def test_an_empty_sequence_gives_zeros_and_a_length_beyond_the_cache_is_the_cach
     check(backend, (3, 4, 2, 33, 64), [0, 7, 1000], jnp.float32)
 
 
+def quantized(x):
+    """An array as int8 and what an entry is worth, [B, K, 1, C]."""
+    x = wide(x)
+    scales = np.abs(x).max(axis=-1, keepdims=True).astype(np.float32) / 127
+    return jnp.asarray(np.round(x / scales), jnp.int8), jnp.asarray(scales.swapaxes(2, 3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, window", [((3, 8, 2, 300, 64), None), ((3, 4, 2, 2500, 128), 100)])
+def test_int8_caches_agree_with_float64(backend, dtype, shape, window):
+    """With what the caches hold, so that no rounding to int8 is part of the difference; scales
+    beyond the length are NaN."""
+    batch, heads, kv_heads, capacity, head_dim = shape
+    lengths = [capacity, capacity - 20, 0]
+    q = normal(1, (batch, heads, 1, head_dim), dtype)
+    full = [normal(seed, (batch, kv_heads, capacity, head_dim), jnp.float32) for seed in (2, 3)]
+    (k, k_scales), (v, v_scales) = (quantized(x) for x in full)
+    worth = [
+        wide(x) * wide(scales).swapaxes(2, 3) for x, scales in ((k, k_scales), (v, v_scales))
+    ]
+    beyond = (np.arange(capacity) >= np.asarray(lengths)[:, None])[:, None, None]
+    k_scales, v_scales = (
+        jnp.asarray(np.where(beyond, np.nan, scales), jnp.float32) for scales in (k_scales, v_scales)
+    )
+    arrays = (q, k, v, k_scales, v_scales, jnp.asarray(lengths, jnp.int32))
+    options = {"scale": head_dim**-0.5, "window": window}
+    out = call("decode-attention", backend, "decode_attention_int8", *arrays, **options)
+    assert out.dtype == dtype
+    assert_close(out, reference(q, *worth, lengths, options["scale"], window), dtype)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_cannot_be_computed_is_refused(backend):
     q, k, v, lengths = inputs(2, 4, 2, 16, 64, jnp.float32, [3, 4])

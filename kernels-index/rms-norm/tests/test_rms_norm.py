@@ -68,6 +68,18 @@ def test_a_float32_weight_gives_float32_as_in_torch(backend):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(576,), (2, 17, 576), (700, 1000)])
+def test_the_norm_of_a_sum_comes_with_the_sum(backend, dtype, shape):
+    x, residual = normal(1, shape, dtype), normal(2, shape, dtype, 3.0)
+    weight = normal(3, shape[-1:], dtype)
+    normed, total = call("rms-norm", backend, "add_rms_norm", x, residual, weight, eps=1e-6)
+    assert normed.dtype == total.dtype == dtype
+    assert_close(total, wide(x) + wide(residual), dtype)
+    assert_close(normed, reference(total, weight, 1e-6), dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_cannot_be_computed_is_refused(backend):
     run = lambda x, weight, eps=1e-6: call("rms-norm", backend, "rms_norm", x, weight, eps=eps)
     with pytest.raises(ValueError, match="size zero"):
@@ -78,6 +90,9 @@ def test_what_cannot_be_computed_is_refused(backend):
         run(jnp.zeros((2, 64), jnp.float16), jnp.zeros(64))
     with pytest.raises(ValueError, match="`eps`"):
         run(jnp.zeros((2, 64)), jnp.zeros(64), eps=-1.0)
+    x, weight = jnp.zeros((2, 64)), jnp.zeros(64)
+    with pytest.raises(ValueError, match="`residual`"):
+        call("rms-norm", backend, "add_rms_norm", x, x[:1], weight, eps=1e-6)
 
 
 def test_no_races_in_the_simulated_memory():

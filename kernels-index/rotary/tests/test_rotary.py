@@ -70,6 +70,37 @@ def test_dimensions_beyond_the_rotated_ones_pass_through(backend, rotated):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype, rotated", [(jnp.float32, 64), (jnp.bfloat16, 128)])
+def test_interleaved_pairs_turn_as_in_glm(backend, dtype, rotated):
+    from transformers.models.glm4.modeling_glm4 import apply_rotary_pos_emb
+
+    q, k = normal(1, (2, 4, 33, 128), dtype), normal(2, (2, 2, 33, 128), dtype)
+    cos, sin = angles(2, 33, rotated, dtype)
+    out = call("rotary", backend, "rotary_pos_emb", q, k, cos, sin, interleaved=True)
+    expected = apply_rotary_pos_emb(*(torch.tensor(wide(x)) for x in (q, k, cos, sin)))
+    for turned, right in zip(out, expected, strict=True):
+        assert_close(turned, right, dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("unsqueeze_dim", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norm_and_rotation_in_one_are_the_norm_and_the_rotation(backend, unsqueeze_dim, dtype):
+    q, k = normal(1, (2, 4, 33, 128), dtype, 3.0), normal(2, (2, 2, 33, 128), dtype, 3.0)
+    if unsqueeze_dim == 2:
+        q, k = q.swapaxes(1, 2), k.swapaxes(1, 2)
+    weights = normal(3, (128,), dtype), normal(4, (128,), dtype)
+    cos, sin = angles(2, 33, 128, dtype)
+    options = {"eps": 1e-6, "unsqueeze_dim": unsqueeze_dim}
+    out = call("rotary", backend, "norm_rotary", q, k, *weights, cos, sin, **options)
+    for turned, x, weight in zip(out, (q, k), weights, strict=True):
+        normed = wide(x) / np.sqrt((wide(x) ** 2).mean(axis=-1, keepdims=True) + 1e-6)
+        expected = reference(normed * wide(weight), cos, sin, unsqueeze_dim)
+        assert turned.dtype == dtype
+        assert_close(turned, expected, dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_cannot_be_computed_is_refused(backend):
     q, cos = jnp.zeros((1, 2, 5, 64)), jnp.zeros((1, 5, 64))
     run = lambda q, cos, **o: call("rotary", backend, "rotary_pos_emb", q, q, cos, cos, **o)

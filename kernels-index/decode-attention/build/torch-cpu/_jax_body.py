@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ._shapes import check
+from ._shapes import check, check_int8
 
 
 def decode_attention(
@@ -22,6 +22,32 @@ def decode_attention(
     length 0 gives zeros.
     """
     check(q, k_cache, v_cache, lengths, scale, window)
+    return _attend(q, k_cache, v_cache, lengths, scale, window)
+
+
+def decode_attention_int8(
+    q: jax.Array,
+    k_cache: jax.Array,
+    v_cache: jax.Array,
+    k_scales: jax.Array,
+    v_scales: jax.Array,
+    lengths: jax.Array,
+    *,
+    scale: float,
+    window: int | None = None,
+) -> jax.Array:
+    """`decode_attention` over int8 caches [B, K, C, D] whose entries are worth their scale times
+    as much: k_scales and v_scales [B, K, 1, C], float32."""
+    check_int8(q, k_cache, v_cache, k_scales, v_scales, lengths, scale, window)
+    k, v = (
+        cache.astype(jnp.float32) * scales.swapaxes(2, 3)
+        for cache, scales in ((k_cache, k_scales), (v_cache, v_scales))
+    )
+    out = _attend(q.astype(jnp.float32), k, v, lengths, scale, window)
+    return out.astype(q.dtype)
+
+
+def _attend(q, k_cache, v_cache, lengths, scale, window):
     batch, heads, _, head_dim = q.shape
     kv_heads, capacity = k_cache.shape[1:3]
     packed = q.reshape(batch, kv_heads, heads // kv_heads, head_dim)

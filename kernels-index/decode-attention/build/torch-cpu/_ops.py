@@ -1,7 +1,7 @@
 import torch
 
-ops = torch.ops._decode_attention_cpu_175791a
+ops = torch.ops._decode_attention_cpu_cdece45
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
-    return f"_decode_attention_cpu_175791a::{op_name}"
+    return f"_decode_attention_cpu_cdece45::{op_name}"

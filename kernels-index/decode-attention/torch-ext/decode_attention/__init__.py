@@ -9,10 +9,13 @@ from ._ops import add_op_namespace_prefix
 # kernel-builder names the operator namespace `_<name>_<backend>_<id>`: the one place where the
 # builds of a source differ.
 if "_cpu_" in add_op_namespace_prefix(""):
-    from ._jax_body import decode_attention as _body
+    from . import _jax_body as _body
 else:
-    from ._pallas_body import decode_attention as _body
+    from . import _pallas_body as _body
 
-decode_attention = register(add_op_namespace_prefix("decode_attention"), _body)
+decode_attention = register(add_op_namespace_prefix("decode_attention"), _body.decode_attention)
+decode_attention_int8 = register(
+    add_op_namespace_prefix("decode_attention_int8"), _body.decode_attention_int8
+)
 
-__all__ = ["decode_attention"]
+__all__ = ["decode_attention", "decode_attention_int8"]

@@ -1,7 +1,7 @@
 import torch
 
-ops = torch.ops._rms_norm_tpu_881893d
+ops = torch.ops._rms_norm_tpu_65f8fda
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
-    return f"_rms_norm_tpu_881893d::{op_name}"
+    return f"_rms_norm_tpu_65f8fda::{op_name}"

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ._shapes import check
+from ._shapes import check, check_residual
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
@@ -17,3 +17,12 @@ def rms_norm(x: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
     wide = x.astype(jnp.float32)
     normed = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
     return normed.astype(x.dtype) * weight
+
+
+def add_rms_norm(
+    x: jax.Array, residual: jax.Array, weight: jax.Array, *, eps: float
+) -> tuple[jax.Array, jax.Array]:
+    """rms_norm(x + residual) and x + residual, which is rounded to their type before the norm."""
+    check_residual(x, residual)
+    total = x + residual
+    return rms_norm(total, weight, eps=eps), total

@@ -8,11 +8,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from ._shapes import check
+from ._shapes import check, check_residual
 
 LANES = 128
-# Bytes of rows, as float32, per grid step: large enough to hide what a step costs.
-BLOCK_BYTES = 1 << 20
+# VMEM for the blocks of a step, each held twice while the next one is on its way: large enough to
+# hide what a step costs, by the compiler's estimates.
+BLOCK_BYTES = 3 << 20
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
@@ -22,38 +23,68 @@ def rms_norm(x: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
     transformers.
     """
     check(x, weight, eps)
-    hidden = x.shape[-1]
-    rows = x.reshape(-1, hidden)
-    count = rows.shape[0]
-    block = max(16, BLOCK_BYTES // (4 * -(-hidden // LANES) * LANES) // 16 * 16)
+    dtype = jnp.promote_types(x.dtype, weight.dtype)
+    (normed,) = _over_rows(_norm_kernel, (x,), weight, (dtype,), eps)
+    return normed
+
+
+def add_rms_norm(
+    x: jax.Array, residual: jax.Array, weight: jax.Array, *, eps: float
+) -> tuple[jax.Array, jax.Array]:
+    """rms_norm(x + residual) and x + residual, which is rounded to their type before the norm.
+
+    One read of both and one write of both, where a sum and a norm apart read the sum once more.
+    """
+    check_residual(x, residual)
+    check(x, weight, eps)
+    dtype = jnp.promote_types(x.dtype, weight.dtype)
+    return _over_rows(_add_norm_kernel, (x, residual), weight, (dtype, x.dtype), eps)
+
+
+def _over_rows(kernel, inputs, weight, dtypes, eps):
+    """A kernel over blocks of whole rows; results of the given types, shaped as the inputs."""
+    shape, hidden = inputs[0].shape, inputs[0].shape[-1]
+    rows = [x.reshape(-1, hidden) for x in inputs]
+    count = rows[0].shape[0]
+    itemsizes = [jnp.dtype(dtype).itemsize for dtype in (*(x.dtype for x in inputs), *dtypes)]
+    row_bytes = 2 * sum(itemsizes) * -(-hidden // LANES) * LANES
+    block = max(16, BLOCK_BYTES // row_bytes // 16 * 16)
     # A block that is not the whole array is a multiple of the tile; the last one may be ragged,
     # which is harmless because rows do not meet.
     block = min(block, count)
-    dtype = jnp.promote_types(x.dtype, weight.dtype)
-    out = pl.pallas_call(
-        functools.partial(_kernel, eps=eps),
-        out_shape=jax.ShapeDtypeStruct(rows.shape, dtype),
+    spec = pl.BlockSpec((block, hidden), lambda i: (i, 0))
+    results = pl.pallas_call(
+        functools.partial(kernel, eps=eps),
+        out_shape=[jax.ShapeDtypeStruct(rows[0].shape, dtype) for dtype in dtypes],
         grid=(pl.cdiv(count, block),),
-        in_specs=[
-            pl.BlockSpec((block, hidden), lambda i: (i, 0)),
-            pl.BlockSpec((1, hidden), lambda i: (0, 0)),
-        ],
-        out_specs=pl.BlockSpec((block, hidden), lambda i: (i, 0)),
+        in_specs=[*[spec] * len(rows), pl.BlockSpec((1, hidden), lambda i: (0, 0))],
+        out_specs=[spec] * len(dtypes),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         cost_estimate=pl.CostEstimate(
-            flops=4 * x.size,
+            flops=4 * rows[0].size,
             transcendentals=count,
-            bytes_accessed=x.size * (x.dtype.itemsize + dtype.itemsize),
+            bytes_accessed=rows[0].size * sum(itemsizes),
         ),
-        name="rms_norm",
-    )(rows, weight.reshape(1, hidden))
-    return out.reshape(x.shape)
+        name="rms_norm" if len(inputs) == 1 else "add_rms_norm",
+    )(*rows, weight.reshape(1, hidden))
+    return tuple(result.reshape(shape) for result in results)
 
 
-def _kernel(x_ref, weight_ref, out_ref, *, eps):
-    x = x_ref[...].astype(jnp.float32)
-    normed = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + eps)
+def _norm_kernel(x_ref, weight_ref, out_ref, *, eps):
+    out_ref[...] = _normed(x_ref[...], weight_ref[...], eps).astype(out_ref.dtype)
+
+
+def _add_norm_kernel(x_ref, residual_ref, weight_ref, out_ref, sum_ref, *, eps):
+    total = x_ref[...].astype(jnp.float32) + residual_ref[...].astype(jnp.float32)
+    total = total.astype(sum_ref.dtype)
+    sum_ref[...] = total
+    out_ref[...] = _normed(total, weight_ref[...], eps).astype(out_ref.dtype)
+
+
+def _normed(x, weight, eps):
+    wide = x.astype(jnp.float32)
+    normed = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
     # float32 arithmetic on values rounded to x's type: the product is rounded once, as it is
     # when both are of that type.
-    normed = normed.astype(x_ref.dtype).astype(jnp.float32)
-    out_ref[...] = (normed * weight_ref[...].astype(jnp.float32)).astype(out_ref.dtype)
+    normed = normed.astype(x.dtype).astype(jnp.float32)
+    return normed * weight.astype(jnp.float32)

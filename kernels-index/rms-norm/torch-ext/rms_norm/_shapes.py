@@ -16,3 +16,11 @@ def check(x, weight, eps):
             raise TypeError(f"`{name}` must be float32 or bfloat16, got {array.dtype}")
     if not eps >= 0:
         raise ValueError(f"`eps` must not be negative, got {eps}")
+
+
+def check_residual(x, residual):
+    """Refuses a residual that is not shaped and typed as x."""
+    if residual.shape != x.shape or residual.dtype != x.dtype:
+        raise ValueError(
+            f"`residual` must be {x.dtype} of shape {x.shape}, got {residual.dtype} {residual.shape}"
+        )

@@ -1,7 +1,7 @@
 import torch
 
-ops = torch.ops._rotary_cpu_8e0a57b
+ops = torch.ops._rotary_cpu_26cae57
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
-    return f"_rotary_cpu_8e0a57b::{op_name}"
+    return f"_rotary_cpu_26cae57::{op_name}"

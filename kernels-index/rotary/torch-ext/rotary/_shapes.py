@@ -27,3 +27,14 @@ def check(q, k, cos, sin, unsqueeze_dim):
             raise ValueError(
                 f"`cos` must have an even last dimension of at most {array.shape[3]}, got {rotated}"
             )
+
+
+def check_norm(q, k, q_weight, k_weight, eps):
+    """Refuses weights of the norms of q and k that do not fit their heads."""
+    for name, weight, array in (("q_weight", q_weight, q), ("k_weight", k_weight, k)):
+        if weight.shape != array.shape[-1:]:
+            raise ValueError(f"`{name}` {weight.shape} does not fit head_dim {array.shape[-1]}")
+        if weight.dtype != array.dtype:
+            raise TypeError(f"`{name}` is {weight.dtype}, but its heads are {array.dtype}")
+    if not eps >= 0:
+        raise ValueError(f"`eps` must not be negative, got {eps}")
