@@ -81,6 +81,21 @@ pub(crate) fn test(workspace: &Workspace, environment: &Environment) -> Result<(
     )
 }
 
+/// Brings the estimates of the kernels up to date; the data and its tables are checked in.
+pub(crate) fn estimates(
+    workspace: &Workspace,
+    environment: &Environment,
+    arguments: &[String],
+) -> Result<()> {
+    process::run(
+        environment
+            .command()
+            .current_dir(root(workspace))
+            .arg("estimates.py")
+            .args(arguments),
+    )
+}
+
 fn root(workspace: &Workspace) -> PathBuf {
     workspace.root().join("kernels-index")
 }
@@ -112,6 +127,9 @@ struct Hub {
 #[serde(deny_unknown_fields)]
 struct IndexSource {
     kernels: BTreeMap<String, KernelSource>,
+    /// Kernels of other repositories.
+    #[serde(default)]
+    external: Vec<ExternalSource>,
     default_mapping: BTreeMap<String, BTreeMap<OpName, KernelRef>>,
 }
 
@@ -120,6 +138,17 @@ struct IndexSource {
 struct KernelSource {
     summary: String,
     ops: Vec<OpEntry>,
+}
+
+/// A repository on the Hub; its builds are not here, so that its versions are spelled out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExternalSource {
+    repository: RepositoryId,
+    summary: String,
+    license: String,
+    ops: Vec<OpEntry>,
+    versions: Vec<IndexVersion>,
 }
 
 /// Everything that the sources give: builds and index files, by path below `root`.
@@ -137,6 +166,23 @@ fn generate(root: &Path) -> Result<Files> {
         index_files.insert(
             index::repository_file_name(&entry.repository),
             json(&entry)?,
+        );
+    }
+    for external in source.external {
+        let entry = RepositoryEntry {
+            format: INDEX_FORMAT,
+            repository: external.repository,
+            summary: external.summary,
+            license: external.license,
+            origin: Origin::Hub,
+            ops: external.ops,
+            versions: external.versions,
+        };
+        let name = index::repository_file_name(&entry.repository);
+        ensure!(
+            index_files.insert(name, json(&entry)?).is_none(),
+            "`{}` is listed twice",
+            entry.repository
         );
     }
     for (device, mapping) in source.default_mapping {
@@ -362,7 +408,7 @@ fn object(kind: &str, bytes: &[u8]) -> [u8; 20] {
 
 #[cfg(test)]
 mod tests {
-    use super::{Files, differences, tree_id};
+    use super::{Files, IndexSource, differences, tree_id};
 
     fn files(pairs: &[(&str, &str)]) -> Files {
         pairs
@@ -380,6 +426,32 @@ mod tests {
             tree_id(&files(&[])),
             "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
         );
+    }
+
+    #[test]
+    fn a_kernel_of_another_repository_is_read_as_the_readme_spells_it() {
+        let source = r#"
+            default_mapping = {}
+            kernels = {}
+            [[external]]
+            repository = "owner/name"
+            summary = "s"
+            license = "Apache-2.0"
+            [[external.ops]]
+            op = "attention"
+            symbol = "attention"
+            devices = ["tpu"]
+            constraints = { head_dims = [64, 128], dtypes = ["bf16"], layout = "bhtd" }
+            [[external.versions]]
+            version = 1
+            commit = "0123456789abcdef0123456789abcdef01234567"
+            digests = { torch-tpu = "sha256-uU0nuZNNPgilLlLX2n2r+sSE7+N6U4DukIj3rOLvzek=" }
+        "#;
+        let source: IndexSource = toml::from_str(source).unwrap();
+        let external = &source.external[0];
+        assert_eq!(external.repository.to_string(), "owner/name");
+        assert!(external.versions[0].digests.contains_key("torch-tpu"));
+        assert_eq!(external.ops[0].devices.len(), 1);
     }
 
     #[test]

@@ -73,6 +73,12 @@ enum KernelChore {
     Check,
     /// Parity, races, the layer contract, and the TPU compiler
     Test,
+    /// Estimated cycles of the kernels and their peers, and the tables of them; takes minutes
+    Estimates {
+        /// Passed on to kernels-index/estimates.py (see its `--help`)
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -95,6 +101,9 @@ fn main() -> ExitCode {
             }
         }
         Chore::Speed { rounds, only } => speed::run(&workspace, rounds, only.as_deref()),
+        Chore::Kernels(KernelChore::Estimates { arguments }) => {
+            kernels::estimates(&workspace, &environment::ensure(&workspace)?, &arguments)
+        }
         Chore::Test { quick } => test::run(&workspace, quick),
     });
     match result {

@@ -368,7 +368,11 @@ def _kernel(*refs, call, factor):
         end_full = jnp.maximum(lax.div(jnp.maximum(start - 1, 0), blocks.keys), diagonal_chunk)
         full_steps(jnp.int32(0), end_full, chunk == 0)
         before = start - end_full * blocks.keys
-        largest = min(blocks.keys, (call.query_blocks - 1) * blocks.queries)
+        largest = min(
+            blocks.keys,
+            (call.query_blocks - 1) * blocks.queries,
+            blocks.chunk - blocks.queries,
+        )
         for size in range(0, largest + 1, blocks.queries):
             fresh = end_full == 0
             if size == 0 and call.chunks == 1:
