@@ -11,6 +11,8 @@
 mod bench_method;
 mod demo;
 mod environment;
+#[cfg(test)]
+mod index_schema;
 mod kernels;
 mod model;
 mod process;
