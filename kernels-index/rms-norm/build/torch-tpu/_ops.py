@@ -1,7 +1,7 @@
 import torch
 
-ops = torch.ops._rms_norm_tpu_65f8fda
+ops = torch.ops._rms_norm_tpu_902ecda
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
-    return f"_rms_norm_tpu_65f8fda::{op_name}"
+    return f"_rms_norm_tpu_902ecda::{op_name}"

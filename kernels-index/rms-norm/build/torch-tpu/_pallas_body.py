@@ -11,9 +11,9 @@ from jax.experimental.pallas import tpu as pltpu
 from ._shapes import check, check_residual
 
 LANES = 128
-# VMEM for the blocks of a step, each held twice while the next one is on its way: large enough to
-# hide what a step costs, by the compiler's estimates.
-BLOCK_BYTES = 3 << 20
+# Bytes of the rows of one array, as float32, per grid step: large enough to hide what a step costs,
+# by the compiler's estimates.
+BLOCK_BYTES = 1 << 20
 
 
 def rms_norm(x: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
@@ -47,7 +47,7 @@ def _over_rows(kernel, inputs, weight, dtypes, eps):
     rows = [x.reshape(-1, hidden) for x in inputs]
     count = rows[0].shape[0]
     itemsizes = [jnp.dtype(dtype).itemsize for dtype in (*(x.dtype for x in inputs), *dtypes)]
-    row_bytes = 2 * sum(itemsizes) * -(-hidden // LANES) * LANES
+    row_bytes = 4 * -(-hidden // LANES) * LANES
     block = max(16, BLOCK_BYTES // row_bytes // 16 * 16)
     # A block that is not the whole array is a multiple of the tile; the last one may be ragged,
     # which is harmless because rows do not meet.
