@@ -38,4 +38,13 @@ pub enum Error {
         /// The branch.
         branch: String,
     },
+    /// A certificate or signature cannot be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(String),
+}
+
+impl Error {
+    pub(crate) fn certificate(error: impl std::fmt::Display) -> Self {
+        Self::Certificate(error.to_string())
+    }
 }

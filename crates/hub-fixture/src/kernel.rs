@@ -161,6 +161,17 @@ pub struct Build {
     algorithm: Option<DigestAlgorithm>,
     customise: Vec<Customise>,
     metadata: MetadataChange,
+    signature: Option<Sign>,
+}
+
+/// Makes a signature of metadata.
+#[derive(Clone)]
+struct Sign(Arc<dyn Fn(&[u8]) -> Result<String> + Send + Sync>);
+
+impl fmt::Debug for Sign {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Sign")
+    }
 }
 
 /// A change of metadata before it is written.
@@ -191,6 +202,7 @@ impl Build {
             algorithm: Some(DigestAlgorithm::Sha256),
             customise: Vec::new(),
             metadata: MetadataChange::None,
+            signature: None,
         }
     }
 
@@ -243,6 +255,16 @@ impl Build {
         self
     }
 
+    /// Signs the metadata: a bundle goes beside it.
+    #[must_use]
+    pub fn signed(
+        mut self,
+        sign: impl Fn(&[u8]) -> Result<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.signature = Some(Sign(Arc::new(sign)));
+        self
+    }
+
     /// Files of the build by path, metadata included.
     fn files(&self, repository: &RepositoryId, version: u64) -> Result<BTreeMap<String, Bytes>> {
         let mut files = self.files.clone();
@@ -253,6 +275,13 @@ impl Build {
             MetadataChange::Missing => None,
             MetadataChange::Replaced(content) => Some(content.clone()),
         };
+        if let (Some(Sign(sign)), Some(metadata)) = (&self.signature, &metadata) {
+            let signature = sign(metadata)?;
+            files.insert(
+                kernel_spec::path::SIGNATURE_FILE.to_owned(),
+                signature.into(),
+            );
+        }
         if let Some(metadata) = metadata {
             files.insert(kernel_spec::path::METADATA_FILE.to_owned(), metadata);
         }

@@ -12,6 +12,7 @@
 //! | [`samples`] | kernel trees for the usual cases and for the odd ones |
 //! | [`fault`] | what can go wrong on request |
 //! | [`log`] | what was asked |
+//! | [`sigstore`] | a Sigstore instance, to sign kernels with |
 //! | `git` | object ids, so that the same content always has the same commit |
 //! | `store` | what is served: organisations, repositories, their states over time |
 //! | `routes` | one function for each endpoint |
@@ -44,6 +45,7 @@ mod reply;
 mod routes;
 pub mod samples;
 mod server;
+pub mod sigstore;
 mod store;
 
 pub use error::{Error, Result};

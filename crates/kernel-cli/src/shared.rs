@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anstream::ColorChoice;
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use kernel_registry::{Event, EventSink, Registry, system, vendor};
+use kernel_registry::{Event, EventSink, Registry, SignaturePolicy, system, vendor};
 use kernel_spec::protocol::RegistrySettings;
 use kernel_spec::{Backend, KernelRef, RepositoryId, System};
 
@@ -66,6 +66,10 @@ pub(crate) struct Shared {
     /// Refuse kernels without a signature that holds
     #[arg(long, global = true, help_heading = "Kernels")]
     pub(crate) require_signed: bool,
+    /// Whose signatures count: a JSON file with the workflows that may sign, instead of those of the
+    /// kernels community
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Kernels")]
+    pub(crate) signature_policy: Option<PathBuf>,
     /// Resolve for this backend instead of the machine's: cpu, tpu, cu130, ...
     #[arg(long, global = true, value_name = "NAME", help_heading = "Kernels")]
     pub(crate) backend: Option<String>,
@@ -115,6 +119,9 @@ impl Shared {
         if self.offline {
             builder = builder.offline(true);
         }
+        if let Some(path) = &self.signature_policy {
+            builder = builder.signature_policy(SignaturePolicy::read(path)?);
+        }
         if let Some(system) = self.described_system()? {
             builder = builder.system(system);
         }
@@ -133,6 +140,7 @@ impl Shared {
             lockfile: None,
             trust: self.trust.clone(),
             require_signed: self.require_signed,
+            signature_policy: self.signature_policy.clone(),
             vendor: self.vendor.clone(),
         }
     }

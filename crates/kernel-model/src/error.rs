@@ -170,6 +170,9 @@ pub enum ModelError {
         /// What is wrong.
         problem: String,
     },
+    /// An option or a variable of the environment that cannot be used.
+    #[error(transparent)]
+    Setting(#[from] kernel_spec::Error),
     /// A kernel did not take over an op, and the policy is to fail then.
     #[error("kernel `{reference}` was not used for `{op}`: {reason}")]
     Kernel {
@@ -247,6 +250,7 @@ impl ModelError {
             Self::Prompt { .. } => "prompt",
             Self::NotFinite { .. } => "not_finite",
             Self::Op { .. } => "op",
+            Self::Setting(error) => error.kind(),
             Self::Kernel { .. } => "kernel",
             Self::Cancelled => "cancelled",
             Self::Torch(_) => "torch",

@@ -24,10 +24,13 @@ pub(crate) struct EmbeddedBuild {
 
 impl EmbeddedBuild {
     pub(crate) fn metadata(&self) -> Option<&'static [u8]> {
-        self.files
-            .iter()
-            .find(|(name, _)| *name == METADATA_FILE)
-            .map(|(_, bytes)| *bytes)
+        self.file(METADATA_FILE)
+    }
+
+    /// The content of one file.
+    pub(crate) fn file(&self, name: &str) -> Option<&'static [u8]> {
+        let found = self.files.iter().find(|(known, _)| *known == name);
+        found.map(|(_, bytes)| *bytes)
     }
 }
 

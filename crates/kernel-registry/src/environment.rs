@@ -26,6 +26,8 @@ pub(crate) struct Environment {
     pub(crate) token: Option<Token>,
     pub(crate) offline: bool,
     pub(crate) local_kernels: BTreeMap<RepositoryId, PathBuf>,
+    /// Whether the cache is to hold copies instead of links.
+    pub(crate) copies: bool,
     /// Longest silence of a server before a request counts as failed.
     pub(crate) read_timeout: Option<Duration>,
 }
@@ -89,6 +91,7 @@ impl Environment {
             token: find_token(&set, &home)?,
             offline: is_true(set("HF_HUB_OFFLINE").as_deref()),
             local_kernels: parse_local_kernels(&set(LOCAL_KERNELS).unwrap_or_default())?,
+            copies: is_true(set("HF_HUB_DISABLE_SYMLINKS").as_deref()),
             read_timeout: set("HF_HUB_DOWNLOAD_TIMEOUT")
                 .map(|text| parse_seconds("HF_HUB_DOWNLOAD_TIMEOUT", &text))
                 .transpose()?,

@@ -83,6 +83,18 @@ pub enum Distrust {
     NotRemembered,
 }
 
+impl Distrust {
+    /// The word in machine-readable output.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotListed => "not-listed",
+            Self::NoOrganisation => "no-organisation",
+            Self::Unreachable(_) => "unreachable",
+            Self::NotRemembered => "not-remembered",
+        }
+    }
+}
+
 /// A kernel that could not be resolved, fetched or verified.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -246,6 +258,12 @@ pub enum Error {
         /// The circle; the last entry is the first one again.
         path: Vec<Dependency>,
     },
+    /// Repositories that say of each other that the kernel has moved there.
+    #[error("repositories send from one to the other in a circle: {}", ways(.path))]
+    RedirectCycle {
+        /// The circle; the last entry occurs earlier.
+        path: Vec<RepositoryId>,
+    },
     /// Two states of one repository in one tree, which cannot both be `get_kernel_dep` of it.
     #[error("the kernel tree needs two states of `{repository}`: {first} and {second}")]
     DependencyConflict {
@@ -375,6 +393,7 @@ impl Error {
             Self::LockStale { .. } => "lock-stale",
             Self::PythonDependency { .. } => "python-dependency",
             Self::DependencyCycle { .. } => "dependency-cycle",
+            Self::RedirectCycle { .. } => "redirect-cycle",
             Self::DependencyConflict { .. } => "dependency-conflict",
             Self::Corrupt { .. } => "corrupt",
             Self::HostileListing { .. } => "hostile-listing",
@@ -497,6 +516,7 @@ impl Error {
             Self::Http(_)
             | Self::BadAnswer { .. }
             | Self::DependencyCycle { .. }
+            | Self::RedirectCycle { .. }
             | Self::DependencyConflict { .. }
             | Self::RefusedFile { .. }
             | Self::BadSignature { .. }
@@ -547,6 +567,10 @@ fn parenthesised(text: Option<&str>) -> String {
 }
 
 fn circle(path: &[Dependency]) -> String {
+    ways(path)
+}
+
+fn ways(path: &[impl fmt::Display]) -> String {
     path.iter()
         .map(|step| format!("`{step}`"))
         .collect::<Vec<_>>()

@@ -9,7 +9,7 @@ use kernel_spec::path::METADATA_FILE;
 use kernel_spec::{CommitId, RepositoryId};
 
 use crate::blob::BlobId;
-use crate::cache::VariantFiles;
+use crate::cache::{VariantFiles, unless_unwritable};
 use crate::embedded::EmbeddedBuild;
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -138,7 +138,10 @@ impl Registry {
         commit: &CommitId,
     ) -> Result<()> {
         match &kernel.revision {
-            Some(revision) => self.cache().write_reference(repository, revision, commit),
+            Some(revision) => {
+                let cache = self.cache();
+                unless_unwritable(cache.write_reference(repository, revision, commit))
+            }
             None => Ok(()),
         }
     }

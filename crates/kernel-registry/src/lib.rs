@@ -28,10 +28,10 @@
 //! | `environment` | environment variables |
 //! | `resolve`, `dependencies` | reference to commit and build; trees |
 //! | `local`, [`embedded`] | kernels in folders, and inside the program |
-//! | `trust` | publishers, and the memory of the Hub's answers |
+//! | `trust`, `signature` | whose kernels may run: publishers with the memory of the Hub's answers, and signers |
 //! | `hub` | requests, retries, the file tree, transfers |
 //! | [`cache`] | the layout on disk, atomic writes, removal |
-//! | `install`, `verified`, [`verify`], `tree`, `blob` | files to disk, and bytes checked against digests |
+//! | `install`, `verified`, [`verify`], `tree`, `blob`, `parallel` | files to disk, and bytes checked against digests |
 //! | [`lock`] | writing `kernels.lock` |
 //! | [`vendor`] | folders for machines without a network |
 //! | [`system`] | this machine, without Python |
@@ -51,10 +51,12 @@ mod hub;
 mod install;
 mod local;
 pub mod lock;
+mod parallel;
 pub mod python_depends;
 mod registry;
 mod resolve;
 mod resolved;
+mod signature;
 pub mod survey;
 pub mod system;
 mod tree;
@@ -69,6 +71,7 @@ pub use error::{Distrust, Error, RequestContext, Result};
 pub use events::{Event, EventSink};
 pub use install::InstalledKernel;
 pub use registry::{Registry, RegistryBuilder, messages, read_lockfile};
-pub use resolved::{Origin, Resolved, Signature, Trust};
+pub use resolved::{Description, Origin, Resolved, Trust};
+pub use signature::{AllowedSigner, GITHUB_ISSUER, Signature, SignaturePolicy, Signer};
 pub use system::tpu;
 pub use verified::{KernelFiles, VerifiedKernel};

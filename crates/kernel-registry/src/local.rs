@@ -9,7 +9,9 @@ use kernel_spec::{KernelRef, RepositoryId, System};
 use crate::cache::names;
 use crate::error::{Error, Result};
 use crate::registry::Registry;
-use crate::resolved::{Location, Origin, Resolved, Trust};
+use crate::resolve::Purpose;
+use crate::resolved::{Documents, Location, Origin, Resolved, Trust};
+use crate::signature::Subject;
 use crate::system::in_words;
 
 /// A build in a local kernel's folder.
@@ -104,6 +106,7 @@ impl Registry {
         path: &Path,
         repository: Option<&RepositoryId>,
         system: &System,
+        purpose: Purpose,
     ) -> Result<Resolved> {
         let build = choose(path, system)?;
         let name = reference.to_string();
@@ -117,8 +120,14 @@ impl Registry {
             }
             other => other.map_err(Error::io("read", &file))?,
         };
-        let metadata = self.check_metadata(&name, &bytes)?;
-        let signature = self.check_signature(&name, &build.folder)?;
+        let documents = Documents::in_folder(bytes, &build.folder)?;
+        let subject = Subject {
+            repository,
+            version: None,
+            variant: &build.variant,
+        };
+        let (metadata, signature) =
+            self.check_documents(&name, &documents, subject, Trust::Local, purpose)?;
         Ok(Resolved {
             reference: reference.clone(),
             repository: repository.cloned(),
@@ -131,6 +140,7 @@ impl Registry {
             trace: build.trace,
             origin: Origin::Local,
             dependencies: Vec::new(),
+            documents,
             location: Location::Folder(build.folder),
             revision: None,
         })

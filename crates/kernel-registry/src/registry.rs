@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use kernel_spec::lockfile::LOCKFILE_NAME;
 use kernel_spec::{Index, KernelRef, Lockfile, RepositoryId, System};
 use url::Url;
@@ -17,7 +18,8 @@ use crate::error::{Error, Result};
 use crate::events::{Event, EventSink, Events};
 use crate::hub::{Hub, HubOptions, RetryPolicy};
 use crate::install::InstalledKernel;
-use crate::resolved::Resolved;
+use crate::resolved::{Resolved, Trust};
+use crate::signature::SignaturePolicy;
 use crate::system::{self, python::PythonEnvironment};
 
 /// Finds kernels and brings them to this machine. Cheap to clone; every call may block.
@@ -41,7 +43,11 @@ struct Inner {
     lock: OnceLock<Option<Lockfile>>,
     hub: OnceLock<Hub>,
     runtime: OnceLock<tokio::runtime::Runtime>,
+    publishers: Mutex<BTreeMap<String, PublisherAnswer>>,
 }
+
+/// What the Hub said of an owner in this process; locked while it is asked.
+pub(crate) type PublisherAnswer = Arc<tokio::sync::Mutex<Option<Trust>>>;
 
 /// What a registry was told.
 #[derive(Debug)]
@@ -58,6 +64,7 @@ pub(crate) struct Settings {
     pub(crate) lockfile: PathBuf,
     pub(crate) allowed: BTreeSet<RepositoryId>,
     pub(crate) require_signed: bool,
+    pub(crate) signatures: SignaturePolicy,
     pub(crate) local_kernels: BTreeMap<RepositoryId, PathBuf>,
 }
 
@@ -74,6 +81,7 @@ pub struct RegistryBuilder {
     lockfile: Option<PathBuf>,
     trust: BTreeSet<RepositoryId>,
     require_signed: bool,
+    signatures: SignaturePolicy,
     local_kernels: BTreeMap<RepositoryId, PathBuf>,
     system: Option<System>,
     retry: RetryPolicy,
@@ -135,6 +143,12 @@ impl RegistryBuilder {
         self
     }
 
+    /// Whose signatures count, instead of those of the kernels community on GitHub.
+    pub fn signature_policy(mut self, policy: SignaturePolicy) -> Self {
+        self.signatures = policy;
+        self
+    }
+
     /// Folders that take the place of repositories, before those of LOCAL_KERNELS.
     pub fn local_kernels(
         mut self,
@@ -181,7 +195,8 @@ impl RegistryBuilder {
         let mut local_kernels = environment.local_kernels;
         local_kernels.extend(self.local_kernels);
         let settings = Settings {
-            cache: Cache::new(self.cache_dir.unwrap_or(environment.cache)),
+            cache: Cache::new(self.cache_dir.unwrap_or(environment.cache))
+                .with_copies(environment.copies),
             endpoint,
             token,
             read_timeout: environment.read_timeout,
@@ -193,6 +208,7 @@ impl RegistryBuilder {
                 .unwrap_or_else(|| PathBuf::from(LOCKFILE_NAME)),
             allowed: self.trust,
             require_signed: self.require_signed,
+            signatures: self.signatures,
             local_kernels,
         };
         Ok(Registry(Arc::new(Inner {
@@ -202,6 +218,7 @@ impl RegistryBuilder {
             lock: OnceLock::new(),
             hub: OnceLock::new(),
             runtime: OnceLock::new(),
+            publishers: Mutex::default(),
         })))
     }
 }
@@ -239,6 +256,18 @@ impl Registry {
         self.block_on(self.resolve_tree(reference, system))
     }
 
+    /// Resolves several references at the same time, for [`Registry::system`]: each with its own
+    /// outcome, in the order they were given.
+    pub fn resolve_all(&self, references: &[KernelRef]) -> Vec<Result<Resolved>> {
+        let system = self.system();
+        let all = references
+            .iter()
+            .map(|reference| self.resolve_tree(reference, system));
+        let all = self.block_on(async { Ok(join_all(all).await) });
+        // What cannot be set up once could not be set up for each of them.
+        all.unwrap_or_else(|error| vec![Err(error)])
+    }
+
     /// Brings a resolved kernel, and those that it needs, to this machine.
     pub fn install(&self, resolved: &Resolved) -> Result<InstalledKernel> {
         self.block_on(self.install_tree(resolved))
@@ -266,6 +295,13 @@ impl Registry {
             events: self.0.events.clone(),
         })?;
         Ok(self.0.hub.get_or_init(|| hub))
+    }
+
+    /// The Hub's answer on an owner, to be filled in by the first who needs it.
+    pub(crate) fn publisher_answer(&self, owner: &str) -> PublisherAnswer {
+        let publishers = self.0.publishers.lock();
+        let mut publishers = publishers.unwrap_or_else(PoisonError::into_inner);
+        publishers.entry(owner.to_owned()).or_default().clone()
     }
 
     /// The lock, where the registry is to follow one.

@@ -9,6 +9,8 @@ use kernel_spec::{CommitId, KernelRef, Metadata, RepositoryId};
 
 use crate::cache::VariantFiles;
 use crate::embedded::EmbeddedBuild;
+use crate::error::Distrust;
+use crate::signature::Signature;
 
 /// Where a kernel was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,16 +42,6 @@ pub enum Trust {
     Remembered,
 }
 
-/// What is known about a kernel's signature.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Signature {
-    /// There is none.
-    Unsigned,
-    /// There is one, and nobody looked whether it holds.
-    Unchecked,
-}
-
 /// A kernel, pinned.
 #[derive(Debug, Clone)]
 pub struct Resolved {
@@ -75,9 +67,57 @@ pub struct Resolved {
     pub origin: Origin,
     /// The kernels that it needs directly, each resolved once in its tree.
     pub dependencies: Vec<Arc<Resolved>>,
+    pub(crate) documents: Documents,
     pub(crate) location: Location,
     /// The branch or tag that led here, to be written to `refs/` of the cache.
     pub(crate) revision: Option<String>,
+}
+
+/// What a look at a kernel shows. It cannot be installed: for that, the kernel has to be resolved.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Description {
+    /// The reference as it was asked for.
+    pub reference: KernelRef,
+    /// Its repository; none for a path.
+    pub repository: Option<RepositoryId>,
+    /// Its major version, where one is known.
+    pub version: Option<u64>,
+    /// Its commit; none for a folder on this machine.
+    pub commit: Option<CommitId>,
+    /// The folder name of the build that fits this machine best.
+    pub variant: String,
+    /// That build's metadata.
+    pub metadata: Arc<Metadata>,
+    /// Why it may run, or why it may not unless it is allowed by name.
+    pub trust: std::result::Result<Trust, Distrust>,
+    /// What is known about its signature.
+    pub signature: Signature,
+    /// Where it was found.
+    pub origin: Origin,
+}
+
+impl Description {
+    pub(crate) fn new(resolved: Resolved, distrust: Option<Distrust>) -> Self {
+        Self {
+            trust: distrust.map_or(Ok(resolved.trust), Err),
+            reference: resolved.reference,
+            repository: resolved.repository,
+            version: resolved.version,
+            commit: resolved.commit,
+            variant: resolved.variant,
+            metadata: resolved.metadata,
+            signature: resolved.signature,
+            origin: resolved.origin,
+        }
+    }
+}
+
+/// A build's metadata and its signature, byte for byte as they were checked.
+#[derive(Debug, Clone)]
+pub(crate) struct Documents {
+    pub(crate) metadata: Arc<[u8]>,
+    pub(crate) signature: Option<Arc<[u8]>>,
 }
 
 /// Where the bytes of a resolved kernel are.
@@ -145,16 +185,6 @@ impl Trust {
     }
 }
 
-impl Signature {
-    /// The word in machine-readable output.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Unsigned => "unsigned",
-            Self::Unchecked => "unchecked",
-        }
-    }
-}
-
 impl fmt::Display for Origin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
@@ -162,12 +192,6 @@ impl fmt::Display for Origin {
 }
 
 impl fmt::Display for Trust {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.as_str())
-    }
-}
-
-impl fmt::Display for Signature {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }

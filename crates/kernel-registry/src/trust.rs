@@ -102,6 +102,12 @@ impl Registry {
             return Ok(Trust::Allowed);
         }
         let memory = TrustMemory::new(&settings.cache, &settings.endpoint);
+        // Kernels of one owner that are resolved at the same time ask once.
+        let asked = self.publisher_answer(repository.owner());
+        let mut asked = asked.lock().await;
+        if let Some(trust) = *asked {
+            return Ok(trust);
+        }
         let age = memory.age(repository.owner());
         let refuse = |reason| {
             Err(Error::Untrusted {
@@ -121,6 +127,7 @@ impl Registry {
         match self.hub()?.publisher(repository.owner()).await? {
             None => {
                 keep(&memory, repository.owner(), true);
+                *asked = Some(Trust::Publisher);
                 Ok(Trust::Publisher)
             }
             Some(Distrust::Unreachable(context)) if age.is_some() => {

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kernel_spec::RepositoryId;
-use kernel_spec::path::METADATA_FILE;
+use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE};
 
 use crate::cache::{names, write_atomically};
 use crate::error::{Error, Result};
@@ -68,10 +68,15 @@ fn copy(kernel: &VerifiedKernel, folder: &Path, done: &mut Vec<Vendored>) -> Res
         write_atomically(&target.join(name), content)?;
         bytes += content.len() as u64;
     }
-    // Last, because a build without metadata does not count as one.
-    let metadata = kernel.metadata().to_json_pretty();
-    write_atomically(&target.join(METADATA_FILE), metadata.as_bytes())?;
-    bytes += metadata.len() as u64;
+    // The very bytes that were checked: a signature is over bytes. Metadata comes last, because a
+    // build without it does not count as one.
+    let documents = kernel.documents();
+    if let Some(signature) = &documents.signature {
+        write_atomically(&target.join(SIGNATURE_FILE), signature)?;
+        bytes += signature.len() as u64;
+    }
+    write_atomically(&target.join(METADATA_FILE), &documents.metadata)?;
+    bytes += documents.metadata.len() as u64;
     done.push(Vendored {
         repository: repository.clone(),
         variant,

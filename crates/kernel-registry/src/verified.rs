@@ -15,7 +15,9 @@ use kernel_spec::{CommitId, Digest, Metadata, RepositoryId, Violation};
 
 use crate::blob::BlobId;
 use crate::error::{Error, Result};
-use crate::resolved::{Location, Resolved, Signature, Trust};
+use crate::parallel;
+use crate::resolved::{Documents, Location, Resolved, Trust};
+use crate::signature::Signature;
 use crate::tree::Tree;
 
 /// Files of a kernel by their name relative to its build folder.
@@ -33,6 +35,7 @@ struct Inner {
     metadata: Arc<Metadata>,
     path: PathBuf,
     files: KernelFiles,
+    documents: Documents,
     dependencies: Vec<VerifiedKernel>,
     trust: Trust,
     signature: Signature,
@@ -86,6 +89,11 @@ impl VerifiedKernel {
         &self.0.signature
     }
 
+    /// Metadata and signature, byte for byte.
+    pub(crate) fn documents(&self) -> &Documents {
+        &self.0.documents
+    }
+
     /// Whether two values are one verification of one kernel.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -105,6 +113,7 @@ impl VerifiedKernel {
             metadata: Arc::clone(&resolved.metadata),
             path: folder.to_owned(),
             files,
+            documents: resolved.documents.clone(),
             dependencies,
             trust: resolved.trust,
             signature: resolved.signature.clone(),
@@ -121,20 +130,27 @@ fn read_and_check(resolved: &Resolved, folder: &Path) -> Result<KernelFiles> {
         .map_err(Error::format(resolved.name()))?;
     let tree = Tree::walk(folder)?;
     tree.check()?;
-    let mut files = KernelFiles::new();
-    for (name, path) in &tree.files {
-        if !is_outside_digest(name) {
-            let bytes = fs::read(path).map_err(Error::io("read", path))?;
-            files.insert(name.clone(), bytes.into());
-        }
+    let digest = resolved.metadata.digest.as_ref();
+    let covered: Vec<_> = tree
+        .files
+        .iter()
+        .filter(|(name, _)| !is_outside_digest(name))
+        .collect();
+    let read = parallel::map(&covered, |(name, path)| {
+        let bytes: Arc<[u8]> = fs::read(path).map_err(Error::io("read", path))?.into();
+        let hash = digest.map(|digest| digest.algorithm.hash(&bytes));
+        Ok::<_, Error>((name.clone(), bytes, hash.unwrap_or_default()))
+    });
+    let (mut files, mut hashes) = (KernelFiles::new(), Vec::new());
+    for file in read {
+        let (name, bytes, hash) = file?;
+        hashes.push((name.clone(), hash));
+        files.insert(name, bytes);
     }
-    let violations = match (&resolved.metadata.digest, &resolved.location) {
+    let violations = match (digest, &resolved.location) {
         (Some(expected), _) => {
-            let actual = Digest::of_files(
-                expected.algorithm,
-                files.iter().map(|(name, bytes)| (name.as_str(), bytes)),
-            )
-            .map_err(Error::format(resolved.name()))?;
+            let actual = Digest::of_hashes(expected.algorithm, hashes)
+                .map_err(Error::format(resolved.name()))?;
             expected.validate(&actual)
         }
         (None, Location::Cache(Some(listed))) => compare_with_tree(&listed.files, &files),

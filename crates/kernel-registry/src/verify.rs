@@ -2,7 +2,7 @@
 //!
 //! Loading stops at the first problem; this is for people, who want to see all of them.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE, is_outside_digest};
@@ -13,8 +13,9 @@ use kernel_spec::{
 
 use crate::cache::names;
 use crate::error::{Error, Result};
+use crate::parallel;
 use crate::registry::Registry;
-use crate::resolved::Signature;
+use crate::signature::{Signature, SignaturePolicy, Subject};
 use crate::tree::Tree;
 
 /// What became of comparing a build with its digest.
@@ -70,14 +71,14 @@ impl Registry {
     /// metadata is compared with what the index or the Hub's tree says of it, too.
     pub fn verify(&self, reference: &KernelRef) -> Result<Vec<Verification>> {
         let (repository, selector) = match &reference.source {
-            KernelSource::Path(path) => return verify_folders(path),
+            KernelSource::Path(path) => return self.verify_folders(path, None),
             KernelSource::Hub {
                 repository,
                 selector,
             } => (repository, selector),
         };
         if let Some(path) = self.settings().local_kernels.get(repository) {
-            return verify_folders(path);
+            return self.verify_folders(path, Some(repository));
         }
         let cache = self.cache();
         let missing = || Error::NotCached {
@@ -91,7 +92,12 @@ impl Registry {
         let mut found = Vec::new();
         for variant in &cache.fetched_variants(repository, commit)? {
             let folder = cache.variant(repository, commit, variant);
-            let mut verification = verify_folder(&folder)?;
+            let subject = Subject {
+                repository: Some(repository),
+                version: selector_version(selector),
+                variant,
+            };
+            let mut verification = verify_folder(&folder, &self.settings().signatures, subject)?;
             if !self.vouched_metadata(repository, commit, variant, &folder)? {
                 verification.digest = DigestStatus::Mismatch;
                 verification.violations.push(format!(
@@ -102,6 +108,29 @@ impl Registry {
         }
         if found.is_empty() {
             return Err(missing());
+        }
+        Ok(found)
+    }
+
+    fn verify_folders(
+        &self,
+        path: &Path,
+        repository: Option<&RepositoryId>,
+    ) -> Result<Vec<Verification>> {
+        let mut found = Vec::new();
+        for folder in build_folders(path)? {
+            let whole = std::path::absolute(&folder).unwrap_or_else(|_| folder.clone());
+            let name = whole.file_name().unwrap_or_default().to_string_lossy();
+            let subject = Subject {
+                repository,
+                version: None,
+                variant: &name,
+            };
+            found.push(verify_folder(
+                &folder,
+                &self.settings().signatures,
+                subject,
+            )?);
         }
         Ok(found)
     }
@@ -151,9 +180,11 @@ impl Registry {
     }
 }
 
-fn verify_folders(path: &Path) -> Result<Vec<Verification>> {
-    let folders = build_folders(path)?;
-    folders.iter().map(|folder| verify_folder(folder)).collect()
+fn selector_version(selector: &Selector) -> Option<u64> {
+    match selector {
+        Selector::Version(version) => Some(*version),
+        _ => None,
+    }
 }
 
 /// The builds in a folder: itself where it holds metadata, or else what is in it or in its `build`.
@@ -186,7 +217,11 @@ fn build_folders(path: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Checks one build's folder. Only a folder that cannot be read is an error.
-pub fn verify_folder(folder: &Path) -> Result<Verification> {
+fn verify_folder(
+    folder: &Path,
+    signatures: &SignaturePolicy,
+    subject: Subject<'_>,
+) -> Result<Verification> {
     let tree = Tree::walk(folder)?;
     let relative = |path: &PathBuf| {
         let root = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
@@ -207,7 +242,8 @@ pub fn verify_folder(folder: &Path) -> Result<Verification> {
             .map(|name| format!("{name}: it is bytecode, which no digest covers and Python runs")),
     );
     let mut violations = Vec::new();
-    let digest = match expected_digest(folder) {
+    let metadata = fs::read(folder.join(METADATA_FILE));
+    let digest = match expected_digest(metadata.as_deref()) {
         Err(reason) => {
             violations.push(reason);
             DigestStatus::Missing
@@ -222,12 +258,10 @@ pub fn verify_folder(folder: &Path) -> Result<Verification> {
             }
         }
     };
-    let signed = folder.join(SIGNATURE_FILE).is_file();
-    let signature = if signed {
-        Signature::Unchecked
-    } else {
-        Signature::Unsigned
-    };
+    // A signature over nothing does not hold, and is told apart from none.
+    let bundle = fs::read(folder.join(SIGNATURE_FILE)).ok();
+    let signed = metadata.as_deref().unwrap_or_default();
+    let signature = signatures.check(signed, bundle.as_deref(), subject);
     Ok(Verification {
         path: folder.to_owned(),
         digest,
@@ -238,26 +272,27 @@ pub fn verify_folder(folder: &Path) -> Result<Verification> {
 }
 
 /// The digest in a build's metadata, or why there is none.
-fn expected_digest(folder: &Path) -> std::result::Result<Digest, String> {
-    let bytes = fs::read(folder.join(METADATA_FILE))
-        .map_err(|error| format!("`{METADATA_FILE}` cannot be read: {error}"))?;
-    let metadata = Metadata::from_slice(&bytes).map_err(|error| error.to_string())?;
+fn expected_digest(
+    metadata: std::result::Result<&[u8], &std::io::Error>,
+) -> std::result::Result<Digest, String> {
+    let bytes = metadata.map_err(|error| format!("`{METADATA_FILE}` cannot be read: {error}"))?;
+    let metadata = Metadata::from_slice(bytes).map_err(|error| error.to_string())?;
     metadata
         .digest
         .ok_or_else(|| format!("`{METADATA_FILE}` has no digest"))
 }
 
 fn hash(tree: &Tree, algorithm: DigestAlgorithm) -> Result<Digest> {
-    let mut files = Vec::new();
-    for (name, path) in tree
+    let covered: Vec<_> = tree
         .files
         .iter()
         .filter(|(name, _)| !is_outside_digest(name))
-    {
-        files.push((
-            name.clone(),
-            fs::read(path).map_err(Error::io("read", path))?,
-        ));
-    }
-    Ok(Digest::of_files(algorithm, files)?)
+        .collect();
+    let hashes = parallel::map(&covered, |(name, path)| {
+        let hash = File::open(path).and_then(|file| algorithm.hash_reader(file));
+        hash.map(|hash| (name.clone(), hash))
+            .map_err(Error::io("read", path))
+    });
+    let hashes: Vec<_> = hashes.into_iter().collect::<Result<_>>()?;
+    Ok(Digest::of_hashes(algorithm, hashes)?)
 }

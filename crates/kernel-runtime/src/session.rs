@@ -45,6 +45,9 @@ pub(crate) fn registry(
     if let Some(path) = &settings.lockfile {
         builder = builder.lockfile(path);
     }
+    if let Some(path) = &settings.signature_policy {
+        builder = builder.signature_policy(kernel_registry::SignaturePolicy::read(path)?);
+    }
     if let Some(folder) = &settings.vendor {
         builder = builder.local_kernels(kernel_registry::vendor::vendored(folder)?);
     }

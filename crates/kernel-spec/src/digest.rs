@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -15,6 +16,9 @@ use sha2::{Digest as _, Sha256, Sha512};
 use crate::error::{Error, Result};
 use crate::json;
 use crate::path::{check_relative_path, is_outside_digest};
+
+/// Size of the pieces in which files are hashed: small enough for the cache of a core.
+const PIECE: usize = 128 * 1024;
 
 /// Hash function of a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,11 +39,32 @@ impl DigestAlgorithm {
         }
     }
 
+    /// Hash of what a reader gives, in base64, without holding it in memory.
+    pub fn hash_reader(self, reader: impl io::Read) -> io::Result<String> {
+        match self {
+            Self::Sha256 => hash_pieces::<Sha256>(reader),
+            Self::Sha512 => hash_pieces::<Sha512>(reader),
+        }
+    }
+
     /// The word in metadata.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
             Self::Sha512 => "sha512",
+        }
+    }
+}
+
+fn hash_pieces<D: sha2::Digest>(mut reader: impl io::Read) -> io::Result<String> {
+    let mut hasher = D::new();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match reader.read(&mut piece) {
+            Ok(0) => return Ok(BASE64.encode(hasher.finalize())),
+            Ok(count) => hasher.update(&piece[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -82,22 +107,31 @@ impl Digest {
         P: Into<String>,
         B: AsRef<[u8]>,
     {
-        let mut hashes = BTreeMap::new();
-        for (path, bytes) in files {
+        let hashes = files.into_iter().filter_map(|(path, bytes)| {
             let path = path.into();
+            let covered = !is_outside_digest(&path);
+            covered.then(|| (path, algorithm.hash(bytes.as_ref())))
+        });
+        Self::of_hashes(algorithm, hashes)
+    }
+
+    /// Digest of files given by name and [`DigestAlgorithm::hash`], by the same rules.
+    pub fn of_hashes(
+        algorithm: DigestAlgorithm,
+        hashes: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self> {
+        let mut files = BTreeMap::new();
+        for (path, hash) in hashes {
             check_relative_path(&path)?;
             if is_outside_digest(&path) {
                 continue;
             }
-            if hashes.contains_key(&path) {
+            if files.contains_key(&path) {
                 return Err(Error::DuplicatePath { path });
             }
-            hashes.insert(path, algorithm.hash(bytes.as_ref()));
+            files.insert(path, hash);
         }
-        Ok(Self {
-            algorithm,
-            files: hashes,
-        })
+        Ok(Self { algorithm, files })
     }
 
     /// Every deviation of `actual` from this digest: the algorithm, then missing and changed files

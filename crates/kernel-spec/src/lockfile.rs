@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::dependency::Dependency;
+use crate::dependency::{Dependency, Requirement};
 use crate::error::{Error, Result};
 use crate::json;
 use crate::object_id::CommitId;
@@ -115,8 +115,15 @@ impl Lockfile {
 
     /// The first entry of a repository: its lowest version, or else its first revision.
     pub fn entry_of(&self, repository: &RepositoryId) -> Option<(&Dependency, &CommitId)> {
-        self.iter()
-            .find(|(dependency, _)| dependency.repository == *repository)
+        // Nothing of a repository is ordered before its version 0.
+        let first = Dependency {
+            repository: repository.clone(),
+            requirement: Requirement::Version(0),
+        };
+        let mut entries = self.locks.range(first..);
+        entries
+            .next()
+            .filter(|(dependency, _)| dependency.repository == *repository)
     }
 
     /// All entries, in the order of the file.
@@ -163,7 +170,6 @@ fn old_format(bytes: &[u8]) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dependency::Requirement;
 
     fn dependency(repository: &str, requirement: Requirement) -> Dependency {
         Dependency {

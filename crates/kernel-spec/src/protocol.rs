@@ -44,6 +44,8 @@ pub struct RegistrySettings {
     pub trust: Vec<String>,
     /// Refuse kernels without a valid signature.
     pub require_signed: bool,
+    /// A file that says whose signatures count.
+    pub signature_policy: Option<PathBuf>,
     /// A folder of vendored kernels, which go before all others.
     pub vendor: Option<PathBuf>,
 }

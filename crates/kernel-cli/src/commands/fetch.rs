@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kernel_registry::InstalledKernel;
+use kernel_registry::{InstalledKernel, Signature, Signer};
 use serde::Serialize;
 
 use super::Context;
@@ -44,6 +44,7 @@ struct Kernel {
     origin: &'static str,
     trust: &'static str,
     signature: &'static str,
+    signer: Option<Signer>,
 }
 
 impl From<&InstalledKernel> for Kernel {
@@ -61,6 +62,7 @@ impl From<&InstalledKernel> for Kernel {
             origin: resolved.origin.as_str(),
             trust: resolved.trust.as_str(),
             signature: resolved.signature.as_str(),
+            signer: resolved.signature.signer().cloned(),
         }
     }
 }
@@ -82,11 +84,21 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
             "fetched"
         };
         output.note(format!(
-            "`{name}`: build `{}`, {}, {verb}, verified",
+            "`{name}`: build `{}`, {}, {verb}, every byte checked; trust: {}, signature: {}",
             kernel.resolved.variant,
-            bytes(kernel.bytes)
+            bytes(kernel.bytes),
+            kernel.resolved.trust,
+            signature(&kernel.resolved.signature)
         ));
         output.line(kernel.path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A signature in words, with who made it.
+fn signature(signature: &Signature) -> String {
+    match signature.signer() {
+        Some(signer) => format!("{signature}, by {signer}"),
+        None => signature.to_string(),
+    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kernel_registry::{Error, InstalledKernel, Registry, read_lockfile};
-use kernel_spec::config::OpMapping;
+use kernel_spec::config::{OpMapping, switched_off};
 use kernel_spec::lockfile::LOCKFILE_NAME;
 use kernel_spec::{DeviceType, KernelConfig, KernelRef, OpKernel, OpName, RepositoryId};
 
@@ -47,12 +47,18 @@ impl Selection {
         let registry = &selected.registry;
         let mut all: Vec<InstalledKernel> = Vec::new();
         let mut left_out = None;
-        for reference in &selected.references {
-            let resolved = if self.all_variants {
-                registry.resolve_every_build(reference)
-            } else {
-                registry.resolve(reference).map(|resolved| vec![resolved])
-            };
+        let resolved: Vec<_> = if self.all_variants {
+            let references = selected.references.iter();
+            references
+                .map(|reference| registry.resolve_every_build(reference))
+                .collect()
+        } else {
+            let resolved = registry.resolve_all(&selected.references).into_iter();
+            resolved
+                .map(|resolved| resolved.map(|resolved| vec![resolved]))
+                .collect()
+        };
+        for (reference, resolved) in selected.references.iter().zip(resolved) {
             let resolved = match resolved {
                 Err(error @ Error::NoVariant { .. }) if selected.from_lock => {
                     context.output.note(format!(
@@ -97,6 +103,14 @@ impl Selection {
                 builder.lockfile(lockfile).trust(asked.vouched())
             })?;
             let device = DeviceType::from(registry.system().backend.kind());
+            if let Some(reason) = switched_off(|name| std::env::var(name).ok())? {
+                output.note(format!("kernels are off: {reason}"));
+                return Ok(Selected {
+                    references: Vec::new(),
+                    registry,
+                    from_lock: false,
+                });
+            }
             let references = asked.on(device, &registry)?;
             if references.is_empty() {
                 output.note(format!(

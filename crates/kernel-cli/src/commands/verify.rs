@@ -4,20 +4,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use kernel_registry::Signature;
 use kernel_registry::verify::{DigestStatus, Verification};
+use kernel_registry::{Signature, Signer};
 use serde::Serialize;
 
 use super::Context;
 use crate::failure::Failure;
 use crate::shared::parse_reference;
 
-/// Compares every file of kernels on this machine with the digest in their metadata, and shows
-/// everything that is wrong. Nothing is downloaded. Of a repository, all builds in the cache are
+/// Compares every file of kernels on this machine with the digest in their metadata, checks the
+/// signature over the metadata, and shows everything that is wrong. Nothing is downloaded. Of a repository, all builds in the cache are
 /// checked; a path is a build, or a folder of builds.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exits with 1 where a build must not be loaded, or is unsigned with --require-signed.
+Exits with 1 where a build must not be loaded, where its signature does not hold, or where it has no
+signature that counts and --require-signed is given.
 
 Examples:
   kernel-cli verify org/name@v1
@@ -38,7 +39,12 @@ struct Checked {
     path: PathBuf,
     digest: &'static str,
     violations: Vec<String>,
+    /// Whether there is a signature, and whether it counts: `verified`, `unsigned`, `unknown-signer`,
+    /// `other-kernel`, `invalid`.
     signature: &'static str,
+    signer: Option<Signer>,
+    /// Why a signature does not count.
+    signature_reason: Option<String>,
     ok: bool,
 }
 
@@ -57,11 +63,14 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
         for result in &results {
             let word = if result.ok { "ok" } else { "FAILED" };
             output.line(format!(
-                "{word} {} (digest {}, {})",
+                "{word} {} (digest {}, signature {})",
                 result.path.display(),
                 result.digest,
                 result.signature
             ))?;
+            if let Some(signer) = &result.signer {
+                output.line(format!("  signed by {signer}"))?;
+            }
             for violation in &result.violations {
                 output.line(format!("  {violation}"))?;
             }
@@ -71,9 +80,13 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
 }
 
 fn checked(found: &Verification, signed: bool) -> Checked {
-    // A signature counts where it was checked; so far none is.
-    let signed_enough =
-        !signed || !matches!(found.signature, Signature::Unsigned | Signature::Unchecked);
+    let signature = &found.signature;
+    // One that is broken, or another kernel's, means that somebody changed something.
+    let signed_enough = match signature {
+        Signature::Verified(_) => true,
+        Signature::Unsigned | Signature::UnknownSigner { .. } => !signed,
+        _ => false,
+    };
     // A file that must not be there is a deviation, even where the digest knows it.
     let digest = match found.digest {
         DigestStatus::Ok if !found.refused.is_empty() => DigestStatus::Mismatch,
@@ -81,14 +94,20 @@ fn checked(found: &Verification, signed: bool) -> Checked {
     };
     let mut violations = found.violations.clone();
     violations.extend(found.refused.iter().cloned());
-    if !signed_enough {
-        violations.push("there is no signature that was checked, and one is required".to_owned());
+    match signature.reason() {
+        Some(reason) => violations.push(format!("signature: {reason}")),
+        None if !signed_enough => {
+            violations.push("signature: there is none, and one is required".to_owned());
+        }
+        None => {}
     }
     Checked {
         path: found.path.clone(),
         digest: digest.as_str(),
         violations,
-        signature: found.signature.as_str(),
+        signature: signature.as_str(),
+        signer: signature.signer().cloned(),
+        signature_reason: signature.reason().map(str::to_owned),
         ok: found.is_ok() && signed_enough,
     }
 }

@@ -9,6 +9,7 @@
 mod arguments;
 mod cache;
 mod errors;
+mod faults_of_the_peer;
 mod fetch;
 mod index;
 mod lock;

@@ -1,5 +1,6 @@
 //! What decides which kernels a model gets, beside its config.
 
+use kernel_spec::config::switched_off;
 use kernel_spec::{Fallback, KernelRef, OpKernel, OpName};
 
 use crate::error::{ModelError, Result};
@@ -18,10 +19,6 @@ pub struct KernelizeOptions {
     pub interpret: bool,
 }
 
-/// Variables that turn kernels off, with the meaning that the Python libraries give them.
-const DISABLE: &str = "DISABLE_KERNEL_MAPPING";
-const USE: &str = "USE_HUB_KERNELS";
-
 impl KernelizeOptions {
     /// Options with the environment's switches applied.
     pub fn from_environment() -> Result<Self> {
@@ -29,18 +26,10 @@ impl KernelizeOptions {
     }
 
     fn from_variables(read: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let mut options = Self::default();
-        if let Some(value) = read(DISABLE)
-            && truth(DISABLE, &value)? == Some(true)
-        {
-            options.off = Some(format!("{DISABLE} is set"));
-        }
-        if let Some(value) = read(USE)
-            && truth(USE, &value)? == Some(false)
-        {
-            options.off = Some(format!("{USE} is off"));
-        }
-        Ok(options)
+        Ok(Self {
+            off: switched_off(read)?,
+            ..Self::default()
+        })
     }
 
     /// Reads `OP=REF`; an empty reference keeps the default op. Names of the report (`mlp`,
@@ -70,29 +59,7 @@ fn parse_op(name: &str) -> Result<OpName> {
         "mlp" => Ok(OpName::SwiGluMlp),
         "rms_norm" => Ok(OpName::RmsNorm),
         "rotary" => Ok(OpName::RotaryPosEmb),
-        other => other
-            .parse()
-            .map_err(|error: kernel_spec::Error| ModelError::Op {
-                op: other.to_owned(),
-                problem: error.to_string(),
-            }),
-    }
-}
-
-/// Numbers and words for yes and no; an empty text is as good as none.
-fn truth(name: &str, value: &str) -> Result<Option<bool>> {
-    let value = value.trim();
-    if let Ok(number) = value.parse::<i64>() {
-        return Ok(Some(number != 0));
-    }
-    match value.to_ascii_lowercase().as_str() {
-        "" => Ok(None),
-        "true" | "yes" | "on" => Ok(Some(true)),
-        "false" | "no" | "off" => Ok(Some(false)),
-        _ => Err(ModelError::Op {
-            op: name.to_owned(),
-            problem: format!("`{value}` is neither a number nor yes or no"),
-        }),
+        other => other.parse().map_err(ModelError::from),
     }
 }
 
@@ -106,18 +73,13 @@ mod tests {
 
     #[test]
     fn switches_of_the_environment_turn_kernels_off() {
-        for (name, value) in [(DISABLE, "1"), (DISABLE, "true"), (USE, "0"), (USE, "off")] {
-            let reason = with(name, value).unwrap().off.unwrap();
-            assert!(reason.contains(name), "{reason}");
-        }
-        for (name, value) in [(DISABLE, "0"), (DISABLE, ""), (USE, "1"), (USE, "YES")] {
-            assert_eq!(with(name, value).unwrap().off, None);
-        }
+        let reason = with("USE_HUB_KERNELS", "0").unwrap().off.unwrap();
+        assert!(reason.contains("USE_HUB_KERNELS"), "{reason}");
+        assert_eq!(with("DISABLE_KERNEL_MAPPING", "0").unwrap().off, None);
+        let error = with("DISABLE_KERNEL_MAPPING", "maybe").unwrap_err();
         assert!(
-            with(DISABLE, "maybe")
-                .unwrap_err()
-                .to_string()
-                .contains(DISABLE)
+            error.to_string().contains("DISABLE_KERNEL_MAPPING"),
+            "{error}"
         );
     }
 
@@ -129,7 +91,11 @@ mod tests {
             .add_override("attention", "org/flash@v1:attention")
             .unwrap();
         assert_eq!(options.overrides[0], (OpName::RmsNorm, OpKernel::Default));
-        assert!(options.add_override("attenton", "org/x").is_err());
+        let error = options
+            .add_override("attenton", "org/x")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error.matches("attenton").count(), 1, "{error}");
         assert!(options.add_override("attention", "org/../x").is_err());
     }
 }

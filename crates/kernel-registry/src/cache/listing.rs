@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use kernel_spec::path::{METADATA_FILE, check_relative_path, is_bytecode};
+use kernel_spec::status::STATUS_FILE;
 use kernel_spec::{CommitId, RepositoryId};
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +17,16 @@ use crate::blob::BlobId;
 use crate::error::{Error, Result};
 
 /// Version of the file format. A list of another version is asked for again.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Builds of one commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     format: u32,
     pub(crate) variants: BTreeMap<String, VariantFiles>,
+    /// The file that says that the kernel has moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<BlobId>,
 }
 
 /// Files of one build by name relative to its folder, without bytecode.
@@ -61,19 +65,29 @@ impl VariantFiles {
 
 impl Listing {
     /// Sorts the files of `build/` by build. `files` are names relative to the repository's root;
-    /// those outside of `build/<variant>/` belong to no build. A name that must not be written to
-    /// disk condemns the whole list: an honest Hub has none.
+    /// those outside of `build/<variant>/` belong to no build and, but for one, are never fetched. A
+    /// name that must not be written to disk condemns the whole list: an honest Hub has none.
     pub(crate) fn new(files: impl IntoIterator<Item = (String, BlobId)>) -> Result<Self, String> {
         let mut listing = Self {
             format: FORMAT,
             variants: BTreeMap::new(),
+            status: None,
         };
         for (path, blob) in files {
+            let Some(within) = path.strip_prefix("build/") else {
+                if !path.split('/').all(is_plain) {
+                    return Err(format!(
+                        "`{}` is no file of a repository",
+                        path.escape_debug()
+                    ));
+                }
+                if path == STATUS_FILE {
+                    listing.status = Some(blob);
+                }
+                continue;
+            };
             check_relative_path(&path).map_err(|error| error.to_string())?;
-            let Some((variant, name)) = path
-                .strip_prefix("build/")
-                .and_then(|rest| rest.split_once('/'))
-            else {
+            let Some((variant, name)) = within.split_once('/') else {
                 continue;
             };
             if is_bytecode(name) {
@@ -91,9 +105,15 @@ impl Listing {
         Ok(listing)
     }
 
+    /// Whether there is nothing in it that a kernel consists of.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.variants.is_empty() && self.status.is_none()
+    }
+
     /// Whether a list read from disk keeps the rules that a fetched one was checked against.
     fn is_valid(&self) -> bool {
         self.format == FORMAT
+            && self.status.as_ref().is_none_or(BlobId::is_valid)
             && self.variants.iter().all(|(variant, build)| {
                 check_relative_path(variant).is_ok()
                     && !variant.contains('/')
@@ -103,6 +123,11 @@ impl Listing {
                         .all(|(path, blob)| check_relative_path(path).is_ok() && blob.is_valid())
             })
     }
+}
+
+/// Whether a part of a name could only be a name.
+fn is_plain(part: &str) -> bool {
+    !matches!(part, "" | "." | "..") && !part.contains('\\') && !part.contains(char::is_control)
 }
 
 impl Cache {

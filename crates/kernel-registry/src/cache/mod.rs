@@ -33,7 +33,7 @@ use crate::blob::BlobId;
 use crate::error::{Error, Result};
 
 pub(crate) use listing::{Listing, VariantFiles};
-pub(crate) use store::{unique_name, write_atomically};
+pub(crate) use store::{unique_name, unless_unwritable, write_atomically};
 pub use usage::{CacheUsage, CachedRepository, CachedSnapshot, Removal};
 
 /// Folder of our own notes within the cache's root.
@@ -46,12 +46,22 @@ const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n\
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+    /// Whether snapshots hold copies instead of links.
+    copies: bool,
 }
 
 impl Cache {
     /// The cache in a folder, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self {
+            root: root.into(),
+            copies: false,
+        }
+    }
+
+    /// The same cache, with copies instead of links in its snapshots.
+    pub(crate) fn with_copies(self, copies: bool) -> Self {
+        Self { copies, ..self }
     }
 
     /// Its folder.

@@ -38,6 +38,29 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     })
 }
 
+/// Whether a file system does not let anything be written, which only a note does not need.
+pub(crate) fn is_unwritable(error: &Error) -> bool {
+    let Error::Io { source, .. } = error else {
+        return false;
+    };
+    matches!(
+        source.kind(),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// Writes something that only saves work later. A cache that others fill, and that this user may
+/// only read, is left as it is.
+pub(crate) fn unless_unwritable(written: Result<()>) -> Result<()> {
+    match written {
+        Err(error) if is_unwritable(&error) => {
+            tracing::debug!(%error, "not noted in the cache");
+            Ok(())
+        }
+        other => other,
+    }
+}
+
 impl Cache {
     /// Stores bytes that the program itself holds as a blob.
     pub(crate) fn write_blob(
@@ -73,13 +96,17 @@ impl Cache {
         let folder = link.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         let temporary = folder.join(unique_name(".link", ".tmp"));
-        let made = match symlink(&target, &temporary) {
+        let linked = if self.copies {
+            Err(io::ErrorKind::Unsupported.into())
+        } else {
+            symlink(&target, &temporary)
+        };
+        let made = match linked {
             Err(error) if lacks_links(&error) => {
-                let source = self.blob(repository, blob);
-                if blob.matches_file(&link).unwrap_or(false) {
+                if is_plain_file(&link) && blob.matches_file(&link).unwrap_or(false) {
                     return Ok(());
                 }
-                fs::copy(source, &temporary).map(drop)
+                fs::copy(self.blob(repository, blob), &temporary).map(drop)
             }
             other => other,
         };
@@ -99,6 +126,10 @@ fn symlink(target: &Path, link: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn symlink(_target: &Path, _link: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+fn is_plain_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
 
 /// Whether a file system refuses links as such. FAT and some network file systems say EPERM.

@@ -119,6 +119,7 @@ impl Hub {
             from: 0,
             timeout: API_TIMEOUT,
         };
+        let _slot = self.slots.acquire().await;
         let mut answer = self.get(url, ask, |_, _| Ok(())).await?;
         let headers = answer.headers().clone();
         let mut body = Vec::new();

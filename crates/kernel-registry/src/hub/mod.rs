@@ -35,6 +35,8 @@ const API_TIMEOUT: Duration = Duration::from_secs(60);
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 /// Longest way of redirects.
 const MOST_REDIRECTS: usize = 10;
+/// Most requests at the same time, so that a large tree of kernels does not look like an attack.
+const MOST_REQUESTS: usize = 32;
 
 /// How a Hub is reached.
 pub(crate) struct HubOptions {
@@ -54,6 +56,8 @@ pub(crate) struct Hub {
     api: HFClient,
     retry: RetryPolicy,
     events: Events,
+    /// Requests that may be under way at the same time.
+    slots: tokio::sync::Semaphore,
 }
 
 /// Branches, tags and their commits.
@@ -111,6 +115,7 @@ impl Hub {
             http,
             retry: options.retry,
             events: options.events,
+            slots: tokio::sync::Semaphore::new(MOST_REQUESTS),
         })
     }
 
@@ -136,6 +141,7 @@ impl Hub {
     pub(crate) async fn references(&self, repository: &RepositoryId) -> Result<References> {
         let url = self.api_address(repository, &["refs"])?;
         let answer = retrying(&self.retry, &self.events, || async {
+            let _slot = self.slots.acquire().await;
             let repository = self.api.kernel(repository.owner(), repository.name());
             repository
                 .list_refs()
@@ -170,6 +176,7 @@ impl Hub {
     ) -> Result<CommitId> {
         let url = self.api_address(repository, &["revision", revision])?;
         let answer = retrying(&self.retry, &self.events, || async {
+            let _slot = self.slots.acquire().await;
             let repository = self.api.kernel(repository.owner(), repository.name());
             repository
                 .info()

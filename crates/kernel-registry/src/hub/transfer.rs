@@ -136,6 +136,7 @@ impl Hub {
             timeout: SHORTEST_TIMEOUT + Duration::from_secs(file.blob.size() / SLOWEST),
         };
         let hub = self.endpoint.origin();
+        let _slot = self.slots.acquire().await;
         let mut answer = self
             .get(url, ask, |from, headers| {
                 if from.origin() == hub {
@@ -159,6 +160,19 @@ impl Hub {
                     after: Some(Duration::ZERO),
                 });
             }
+        }
+        // A whole answer of another length, such as an error page that claims to be content, is not a
+        // connection that broke.
+        let expected = file.blob.size() - writer.written;
+        if let Some(length) = answer.content_length().filter(|length| *length < expected) {
+            return Err(Failed::Again {
+                error: Error::Corrupt {
+                    repository: file.repository.clone(),
+                    path: file.path.clone(),
+                    reason: format!("the answer has {length} bytes instead of {expected}"),
+                },
+                after: None,
+            });
         }
         while let Some(piece) = answer
             .chunk()

@@ -35,13 +35,14 @@ struct Lfs {
 }
 
 impl Hub {
-    /// The builds of a commit; none where it has no `build` folder.
+    /// The builds of a commit, and whether it says that the kernel has moved; none where it has
+    /// neither.
     pub(crate) async fn builds(
         &self,
         repository: &RepositoryId,
         commit: &CommitId,
     ) -> Result<Option<Listing>> {
-        let mut url = self.api_address(repository, &["tree", commit.as_str(), "build"])?;
+        let mut url = self.api_address(repository, &["tree", commit.as_str()])?;
         url.query_pairs_mut()
             .append_pair("recursive", "true")
             .append_pair("expand", "false");
@@ -81,7 +82,7 @@ impl Hub {
                 .transpose()?;
         }
         Listing::new(files)
-            .map(Some)
+            .map(|listing| (!listing.is_empty()).then_some(listing))
             .map_err(|reason| Error::HostileListing {
                 kernel: format!("{repository}@{commit}"),
                 reason,

@@ -7,27 +7,31 @@ use kernel_spec::path::METADATA_FILE;
 use kernel_spec::version::branch_of_version;
 use kernel_spec::{CommitId, KernelRef, Selector};
 
-use super::{Candidate, Wanted, no_variant};
+use super::{Candidate, LookedUp, Wanted, no_variant};
 use crate::cache::{VariantFiles, is_absent};
 use crate::error::{Error, Result};
 use crate::registry::Registry;
-use crate::resolved::{Location, Origin, Resolved, Trust};
+use crate::resolved::{Documents, Location, Origin, Resolved, Trust};
 
 impl Registry {
     /// A kernel of which there is at least one complete-looking build in the cache.
-    pub(super) fn resolve_in_cache(&self, wanted: &Wanted<'_>, trust: Trust) -> Result<Resolved> {
-        let mut candidates = self.cached_candidates(wanted)?.into_iter();
+    pub(super) fn resolve_in_cache(&self, wanted: &Wanted<'_>, trust: Trust) -> Result<LookedUp> {
+        let candidates = self.cached_candidates(wanted)?;
+        if let Some(target) = self.moved_in_cache(wanted, &candidates)? {
+            return Ok(LookedUp::Moved(target));
+        }
+        let mut candidates = candidates.into_iter();
         let Some(first) = candidates.next() else {
             return Err(self.not_cached(wanted, None));
         };
         let error = match self.cached_candidate(wanted, first, trust) {
-            Ok(resolved) => return Ok(resolved),
+            Ok(resolved) => return Ok(LookedUp::Kernel(Box::new(resolved))),
             Err(error) => error,
         };
         for candidate in candidates {
             if let Ok(resolved) = self.cached_candidate(wanted, candidate, trust) {
                 self.say_newest(wanted, &resolved);
-                return Ok(resolved);
+                return Ok(LookedUp::Kernel(Box::new(resolved)));
             }
         }
         Err(error)
@@ -89,8 +93,10 @@ impl Registry {
                 .listing(repository, &candidate.commit)?
                 .and_then(|mut listing| listing.variants.remove(&best.name));
             check_listed_metadata(&file, &bytes, listed.as_ref())?;
-            let metadata = self.check_metadata(&name, &bytes)?;
-            let signature = self.check_signature(&name, &folder)?;
+            let documents = Documents::in_folder(bytes, &folder)?;
+            let subject = wanted.subject(&candidate, &best.name);
+            let (metadata, signature) =
+                self.check_documents(&name, &documents, subject, trust, wanted.purpose)?;
             return Ok(Resolved {
                 reference: wanted.reference.clone(),
                 repository: Some(repository.clone()),
@@ -103,6 +109,7 @@ impl Registry {
                 trace,
                 origin: Origin::Cache,
                 dependencies: Vec::new(),
+                documents,
                 location: Location::Cache(listed),
                 revision: None,
             });

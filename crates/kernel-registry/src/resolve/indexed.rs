@@ -13,7 +13,8 @@ use super::{Candidate, Wanted, no_variant};
 use crate::embedded;
 use crate::error::{Error, Result};
 use crate::registry::Registry;
-use crate::resolved::{Location, Origin, Resolved, Trust};
+use crate::resolved::{Documents, Location, Origin, Resolved, Trust};
+use crate::signature::Subject;
 
 impl Registry {
     /// A kernel whose builds are inside the program.
@@ -57,12 +58,17 @@ impl Registry {
             kernel: name.clone(),
             variant: build.variant.to_owned(),
         })?;
-        let metadata = self.check_metadata(&name, bytes)?;
-        let signature = self.signature(
-            &name,
-            build.files.iter().any(|(name, _)| *name == SIGNATURE_FILE),
-            Trust::Index,
-        )?;
+        let documents = Documents {
+            metadata: bytes.into(),
+            signature: build.file(SIGNATURE_FILE).map(Into::into),
+        };
+        let subject = Subject {
+            repository: Some(repository),
+            version: Some(version.version),
+            variant: build.variant,
+        };
+        let (metadata, signature) =
+            self.check_documents(&name, &documents, subject, Trust::Index, wanted.purpose)?;
         Ok(Resolved {
             reference: wanted.reference.clone(),
             repository: Some(repository.clone()),
@@ -72,6 +78,7 @@ impl Registry {
             metadata: metadata.into(),
             trust: Trust::Index,
             signature,
+            documents,
             location: Location::Embedded(*build),
             trace,
             origin: Origin::Index,

@@ -1,15 +1,19 @@
 //! Checks on metadata and signatures that hold wherever a kernel comes from.
 
+use std::fs;
 use std::path::Path;
 
 use kernel_spec::Metadata;
 use kernel_spec::path::SIGNATURE_FILE;
 use kernel_spec::version::{COMPATIBLE_KERNELS, ReleaseVersion};
 
+use super::Purpose;
+use crate::cache::is_absent;
 use crate::error::{Error, Result};
 use crate::python_depends;
 use crate::registry::Registry;
-use crate::resolved::{Signature, Trust};
+use crate::resolved::{Documents, Trust};
+use crate::signature::{Signature, Subject};
 
 impl Registry {
     /// Reads metadata and refuses what could not be loaded. A kernel of a later format is told
@@ -38,27 +42,72 @@ impl Registry {
         Ok(metadata)
     }
 
-    /// What is known about the signature of a build in a folder.
-    pub(crate) fn check_signature(&self, kernel: &str, folder: &Path) -> Result<Signature> {
-        self.signature(
-            kernel,
-            folder.join(SIGNATURE_FILE).is_file(),
-            Trust::Publisher,
-        )
-    }
-
-    /// What is known about a signature. The index is compiled into the program, which is what a
-    /// signature would be checked with, so that its word is as good.
-    pub(super) fn signature(&self, kernel: &str, present: bool, trust: Trust) -> Result<Signature> {
-        if self.settings().require_signed && trust != Trust::Index {
-            return Err(Error::SignatureRequired {
-                kernel: kernel.to_owned(),
-            });
+    /// Checks what a build says of itself: its metadata, and the signature over it. What the index
+    /// vouches for needs no signature: the index is compiled into the program, which is what a
+    /// signature would be checked with.
+    pub(crate) fn check_documents(
+        &self,
+        kernel: &str,
+        documents: &Documents,
+        subject: Subject<'_>,
+        trust: Trust,
+        purpose: Purpose,
+    ) -> Result<(Metadata, Signature)> {
+        let metadata = match purpose {
+            Purpose::Run => self.check_metadata(kernel, &documents.metadata)?,
+            Purpose::Look => Metadata::from_slice(&documents.metadata)
+                .map_err(Error::format(format!("`{kernel}`")))?,
+        };
+        let signature = self.settings().signatures.check(
+            &documents.metadata,
+            documents.signature.as_deref(),
+            subject,
+        );
+        if purpose == Purpose::Look {
+            return Ok((metadata, signature));
         }
-        Ok(if present {
-            Signature::Unchecked
-        } else {
-            Signature::Unsigned
+        let required = self.settings().require_signed && trust != Trust::Index;
+        match &signature {
+            Signature::Verified(_) => {}
+            Signature::Unsigned if required => {
+                return Err(Error::SignatureRequired {
+                    kernel: kernel.to_owned(),
+                });
+            }
+            Signature::UnknownSigner { reason, .. }
+            | Signature::OtherKernel { reason, .. }
+            | Signature::Invalid { reason }
+                if required =>
+            {
+                return Err(Error::BadSignature {
+                    kernel: kernel.to_owned(),
+                    reason: reason.clone(),
+                });
+            }
+            Signature::Unsigned | Signature::UnknownSigner { .. } => {}
+            Signature::OtherKernel { reason, .. } | Signature::Invalid { reason } => {
+                self.events().warn(format!(
+                    "the signature of `{kernel}` does not count: {reason}; signatures are not \
+                     required, so that the kernel is used"
+                ));
+            }
+        }
+        Ok((metadata, signature))
+    }
+}
+
+impl Documents {
+    /// Metadata that was read, with the signature beside it in a folder, if there is one.
+    pub(crate) fn in_folder(metadata: Vec<u8>, folder: &Path) -> Result<Self> {
+        let path = folder.join(SIGNATURE_FILE);
+        let signature = match fs::read(&path) {
+            Ok(bytes) => Some(bytes.into()),
+            Err(error) if is_absent(&error) => None,
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        Ok(Self {
+            metadata: metadata.into(),
+            signature,
         })
     }
 }

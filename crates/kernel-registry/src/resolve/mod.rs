@@ -8,6 +8,7 @@ mod cached;
 mod indexed;
 mod metadata;
 mod online;
+mod redirect;
 
 use kernel_spec::index::Origin as IndexOrigin;
 use kernel_spec::variant::{self, Resolution};
@@ -16,11 +17,13 @@ use kernel_spec::{
     CommitId, Dependency, KernelRef, KernelSource, RepositoryId, Requirement, Selector, System,
 };
 
-use crate::error::{Error, Result};
+use crate::error::{Distrust, Error, Result};
 use crate::registry::Registry;
-use crate::resolved::Resolved;
+use crate::resolved::{Description, Resolved, Trust};
+use crate::signature::Subject;
 use crate::system::in_words;
 use indexed::indexed_version;
+use redirect::Way;
 
 /// A reference to the Hub, taken apart.
 struct Wanted<'a> {
@@ -32,9 +35,48 @@ struct Wanted<'a> {
     system: &'a System,
     /// The build to take, whether it fits the machine or not.
     build: Option<&'a str>,
+    purpose: Purpose,
+}
+
+/// What a repository, or the cache, has for a reference.
+enum LookedUp {
+    Kernel(Box<Resolved>),
+    Moved(KernelRef),
+}
+
+/// What one step of resolving gives.
+enum Found {
+    Kernel(Box<Resolved>, Option<Distrust>),
+    /// From a repository to another reference.
+    Moved(RepositoryId, KernelRef),
+}
+
+impl Found {
+    fn trusted(resolved: Resolved) -> Self {
+        Self::Kernel(Box::new(resolved), None)
+    }
+}
+
+/// What a kernel is resolved for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To run: what must not run, or could not, is an error.
+    Run,
+    /// To look at it.
+    Look,
 }
 
 impl Wanted<'_> {
+    /// What a signature of a build has to be about. A version counts where the user named it or
+    /// where it led to the commit.
+    fn subject<'a>(&'a self, candidate: &Candidate, variant: &'a str) -> Subject<'a> {
+        Subject {
+            repository: Some(self.repository),
+            version: candidate.version,
+            variant,
+        }
+    }
+
     /// Judges builds by their names.
     fn judge<I>(&self, names: I) -> Resolution
     where
@@ -99,7 +141,18 @@ impl Registry {
         reference: &KernelRef,
         system: &System,
     ) -> Result<Resolved> {
-        self.resolve_build(reference, system, None).await
+        self.resolve_build(reference, system, None, Purpose::Run)
+            .await
+            .map(|(resolved, _)| resolved)
+    }
+
+    /// Looks at one kernel: what it says of itself, and whether it might run here. What must not run
+    /// can still be looked at, so that the publisher need not be trusted, and no kernel that it needs
+    /// is looked for. Only metadata and signature are fetched.
+    pub fn describe(&self, reference: &KernelRef) -> Result<Description> {
+        let looked = self.resolve_build(reference, self.system(), None, Purpose::Look);
+        let (resolved, distrust) = self.block_on(looked)?;
+        Ok(Description::new(resolved, distrust))
     }
 
     /// Resolves every build of a kernel, and of the kernels that they need, whether it fits this
@@ -127,7 +180,8 @@ impl Registry {
 
     fn builds_of_one(&self, reference: &KernelRef, system: &System) -> Result<Vec<Resolved>> {
         let one = |build: Option<&str>, reference: &KernelRef| {
-            self.block_on(self.resolve_build(reference, system, build))
+            self.block_on(self.resolve_build(reference, system, build, Purpose::Run))
+                .map(|(resolved, _)| resolved)
         };
         let KernelSource::Hub {
             repository,
@@ -179,14 +233,48 @@ impl Registry {
         Ok(found)
     }
 
+    /// Resolves one kernel, following it where it has moved.
     async fn resolve_build(
         &self,
         reference: &KernelRef,
         system: &System,
         build: Option<&str>,
-    ) -> Result<Resolved> {
+        purpose: Purpose,
+    ) -> Result<(Resolved, Option<Distrust>)> {
+        let mut way = Way::default();
+        let mut here = reference.clone();
+        loop {
+            match self.resolve_here(&here, system, build, purpose).await? {
+                Found::Kernel(resolved, distrust) => {
+                    let reference = reference.clone();
+                    let resolved = Resolved {
+                        reference,
+                        ..*resolved
+                    };
+                    return Ok((resolved, distrust));
+                }
+                Found::Moved(from, to) => {
+                    way.step(&from, &to)?;
+                    self.say_moved(&from, &to);
+                    here = to;
+                }
+            }
+        }
+    }
+
+    async fn resolve_here(
+        &self,
+        reference: &KernelRef,
+        system: &System,
+        build: Option<&str>,
+        purpose: Purpose,
+    ) -> Result<Found> {
         let (repository, selector) = match &reference.source {
-            KernelSource::Path(path) => return self.local(reference, path, None, system),
+            KernelSource::Path(path) => {
+                return self
+                    .local(reference, path, None, system, purpose)
+                    .map(Found::trusted);
+            }
             KernelSource::Hub {
                 repository,
                 selector,
@@ -197,7 +285,9 @@ impl Registry {
                 "`{repository}` is taken from `{}`, without a check of publisher or version",
                 path.display()
             ));
-            return self.local(reference, path, Some(repository), system);
+            return self
+                .local(reference, path, Some(repository), system, purpose)
+                .map(Found::trusted);
         }
         let pinned = self.locked_commit(repository, selector)?;
         let wanted = Wanted {
@@ -207,20 +297,33 @@ impl Registry {
             pinned,
             system,
             build,
+            purpose,
         };
         if let Some(entry) = self.index()?.repository(repository) {
             if entry.origin == IndexOrigin::Embedded {
-                return self.resolve_in_program(&wanted, entry);
+                return self.resolve_in_program(&wanted, entry).map(Found::trusted);
             }
             if let Some(version) = indexed_version(&wanted, entry) {
-                return self.resolve_indexed(&wanted, version).await;
+                let resolved = self.resolve_indexed(&wanted, version).await;
+                return resolved.map(Found::trusted);
             }
         }
-        let trust = self.trust(repository).await?;
-        if self.settings().offline {
-            return self.resolve_in_cache(&wanted, trust);
-        }
-        self.resolve_on_hub(&wanted, trust).await
+        let (trust, distrust) = match self.trust(repository).await {
+            // Nothing that is returned for a look can be installed.
+            Err(Error::Untrusted { reason, .. }) if purpose == Purpose::Look => {
+                (Trust::Allowed, Some(reason))
+            }
+            other => (other?, None),
+        };
+        let looked_up = if self.settings().offline {
+            self.resolve_in_cache(&wanted, trust)?
+        } else {
+            self.resolve_on_hub(&wanted, trust).await?
+        };
+        Ok(match looked_up {
+            LookedUp::Kernel(resolved) => Found::Kernel(resolved, distrust),
+            LookedUp::Moved(to) => Found::Moved(repository.clone(), to),
+        })
     }
 
     /// The commit that the lock has for a kernel, where a lock is to be followed.

@@ -2,27 +2,50 @@
 
 use std::fs;
 
+use futures::future::try_join;
 use kernel_spec::path::{METADATA_FILE, SIGNATURE_FILE};
 use kernel_spec::variant::Resolution;
 use kernel_spec::version::version_of_branch;
 use kernel_spec::{CommitId, RepositoryId, Selector};
 
-use super::{Candidate, Wanted, no_variant};
-use crate::cache::{Listing, VariantFiles};
+use super::{Candidate, LookedUp, Wanted, no_variant};
+use crate::blob::BlobId;
+use crate::cache::{Listing, VariantFiles, unless_unwritable};
 use crate::error::{Error, Result};
 use crate::hub::Download;
 use crate::registry::Registry;
-use crate::resolved::{Location, Origin, Resolved, Trust};
+use crate::resolved::{Documents, Location, Origin, Resolved, Trust};
 
 /// How many other versions are looked at for one that would fit, when none of the asked one does.
 const MOST_SUGGESTIONS: usize = 5;
+/// Largest metadata or signature, which are held in memory. The digest of a kernel with ten thousand
+/// files takes one megabyte.
+const LARGEST_DOCUMENT: u64 = 64 * 1024 * 1024;
 
 impl Registry {
     pub(super) async fn resolve_on_hub(
         &self,
         wanted: &Wanted<'_>,
         trust: Trust,
-    ) -> Result<Resolved> {
+    ) -> Result<LookedUp> {
+        let error = match self.find_on_hub(wanted, trust).await {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        let leads_nowhere = matches!(
+            error,
+            Error::NoVersions { .. }
+                | Error::VersionNotFound { .. }
+                | Error::NoBuilds { .. }
+                | Error::NoVariant { .. }
+        );
+        if leads_nowhere && let Some(target) = self.moved_on_main(wanted).await {
+            return Ok(LookedUp::Moved(target));
+        }
+        Err(error)
+    }
+
+    async fn find_on_hub(&self, wanted: &Wanted<'_>, trust: Trust) -> Result<LookedUp> {
         let repository = wanted.repository;
         let candidates = self.hub_candidates(wanted).await?;
         let mut first_error = None;
@@ -33,6 +56,19 @@ impl Registry {
                 first_error.get_or_insert_with(|| no_builds(repository, &candidate));
                 continue;
             };
+            let status = listing.status.as_ref();
+            if let Some(target) = self.moved_on_hub(wanted, &candidate.commit, status).await? {
+                if let Some(revision) = &candidate.revision {
+                    let cache = self.cache();
+                    let noted = cache.write_reference(repository, revision, &candidate.commit);
+                    unless_unwritable(noted)?;
+                }
+                return Ok(LookedUp::Moved(target));
+            }
+            if listing.variants.is_empty() {
+                first_error.get_or_insert_with(|| no_builds(repository, &candidate));
+                continue;
+            }
             let trace = wanted.judge(listing.variants.keys());
             if trace.best().is_none() {
                 if first_error.is_none() {
@@ -48,7 +84,7 @@ impl Registry {
                 .hub_candidate(wanted, candidate, &listing, trace, trust)
                 .await?;
             self.say_newest(wanted, &resolved);
-            return Ok(resolved);
+            return Ok(LookedUp::Kernel(Box::new(resolved)));
         }
         Err(first_error.unwrap_or_else(|| Error::NoVersions {
             repository: repository.clone(),
@@ -106,8 +142,11 @@ impl Registry {
         }
         let listing = self.hub()?.builds(repository, commit).await?;
         if let Some(listing) = &listing {
-            self.cache().prepare()?;
-            self.cache().write_listing(repository, commit, listing)?;
+            let cache = self.cache();
+            let noted = cache
+                .prepare()
+                .and_then(|()| cache.write_listing(repository, commit, listing));
+            unless_unwritable(noted)?;
         }
         Ok(listing)
     }
@@ -143,10 +182,12 @@ impl Registry {
             kernel: name.clone(),
             reason,
         })?;
-        let bytes = self
-            .fetch_metadata(repository, &candidate.commit, &variant, &files)
+        let documents = self
+            .fetch_documents(repository, &candidate.commit, &variant, &files)
             .await?;
-        let metadata = self.check_metadata(&name, &bytes)?;
+        let subject = wanted.subject(&candidate, &variant);
+        let (metadata, signature) =
+            self.check_documents(&name, &documents, subject, trust, wanted.purpose)?;
         if let Some(version) = candidate
             .version
             .filter(|version| *version != metadata.version)
@@ -156,7 +197,6 @@ impl Registry {
                 metadata.version
             ));
         }
-        let signature = self.signature(&name, files.files.contains_key(SIGNATURE_FILE), trust)?;
         Ok(Resolved {
             reference: wanted.reference.clone(),
             repository: Some(repository.clone()),
@@ -169,8 +209,33 @@ impl Registry {
             trace,
             origin: Origin::Hub,
             dependencies: Vec::new(),
+            documents,
             location: Location::Cache(Some(files)),
             revision: candidate.revision,
+        })
+    }
+
+    /// A build's metadata and the signature over it.
+    async fn fetch_documents(
+        &self,
+        repository: &RepositoryId,
+        commit: &CommitId,
+        variant: &str,
+        files: &VariantFiles,
+    ) -> Result<Documents> {
+        let signature = async {
+            let Some(blob) = files.files.get(SIGNATURE_FILE) else {
+                return Ok(None);
+            };
+            let path = format!("build/{variant}/{SIGNATURE_FILE}");
+            let bytes = self.fetch_document(repository, commit, path, blob).await?;
+            Ok(Some(bytes))
+        };
+        let metadata = self.fetch_metadata(repository, commit, variant, files);
+        let (metadata, signature) = try_join(metadata, signature).await?;
+        Ok(Documents {
+            metadata: metadata.into(),
+            signature: signature.map(Into::into),
         })
     }
 
@@ -182,8 +247,6 @@ impl Registry {
         variant: &str,
         files: &VariantFiles,
     ) -> Result<Vec<u8>> {
-        let path = format!("build/{variant}/{METADATA_FILE}");
-        let cache = self.cache();
         let Some(blob) = files.metadata() else {
             let kernel = format!("{repository}@{commit}");
             return Err(Error::MetadataMissing {
@@ -191,6 +254,25 @@ impl Registry {
                 variant: variant.to_owned(),
             });
         };
+        let path = format!("build/{variant}/{METADATA_FILE}");
+        self.fetch_document(repository, commit, path, blob).await
+    }
+
+    /// The bytes of one small file, from the cache where they are there and right.
+    pub(super) async fn fetch_document(
+        &self,
+        repository: &RepositoryId,
+        commit: &CommitId,
+        path: String,
+        blob: &BlobId,
+    ) -> Result<Vec<u8>> {
+        let cache = self.cache();
+        if blob.size() > LARGEST_DOCUMENT {
+            return Err(Error::HostileListing {
+                kernel: format!("{repository}@{commit}"),
+                reason: format!("`{path}` is said to have {} bytes", blob.size()),
+            });
+        }
         let linked = cache.snapshot(repository, commit).join(&path);
         if let Ok(bytes) = fs::read(&linked)
             && blob.matches(&bytes)

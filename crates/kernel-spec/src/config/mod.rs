@@ -22,6 +22,7 @@
 //! understood can also be used is decided later, and [`Fallback`] says what happens when it cannot.
 
 mod parse;
+mod switch;
 
 use std::collections::BTreeMap;
 
@@ -30,6 +31,8 @@ use serde_json::Value;
 use crate::error::Result;
 use crate::op::{DeviceType, OpName};
 use crate::reference::KernelRef;
+
+pub use switch::switched_off;
 
 /// What to run an op with.
 #[derive(Debug, Clone, PartialEq, Eq)]
