@@ -222,6 +222,7 @@ impl ModelError {
                 "run with `--kernels off` to see whether a kernel is at fault, or in `float32`"
                     .to_owned()
             }
+            Self::Setting(error) => return error.hint(),
             Self::Kernel { .. } => "use `--fallback warn` to go on with the default op".to_owned(),
             _ => return None,
         };

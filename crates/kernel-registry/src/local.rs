@@ -46,6 +46,16 @@ pub(crate) fn builds(path: &Path, system: &System) -> Result<Vec<(PathBuf, Resol
     if !built.is_empty() {
         found.push((folder, variant::resolve(system, built)));
     }
+    if found.is_empty() && !path.join(METADATA_FILE).is_file() {
+        // Builds without metadata can be judged by their names, though none can be loaded.
+        let bare: Vec<_> = names(path)?
+            .into_iter()
+            .filter(|name| name.parse::<Variant>().is_ok() && path.join(name).is_dir())
+            .collect();
+        if !bare.is_empty() {
+            found.push((path.to_owned(), variant::resolve(system, bare)));
+        }
+    }
     Ok(found)
 }
 

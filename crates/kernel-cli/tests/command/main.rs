@@ -8,6 +8,7 @@
 
 mod arguments;
 mod cache;
+mod conformance;
 mod errors;
 mod faults_of_the_peer;
 mod fetch;

@@ -68,6 +68,11 @@ impl Place {
 
     /// The command with its environment, for the same machine everywhere.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        self.command_for(&self.folder.path().join("machine.json"), arguments)
+    }
+
+    /// The command with its environment, for a machine that a file describes.
+    pub(crate) fn command_for<S: AsRef<OsStr>>(&self, machine: &Path, arguments: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kernel-cli"));
         command
             .env_clear()
@@ -77,7 +82,7 @@ impl Place {
             .env("KERNEL_PYTHON_ENVIRONMENT", self.folder.path().join("none"))
             .current_dir(self.work())
             .arg("--system")
-            .arg(self.folder.path().join("machine.json"))
+            .arg(machine)
             .args(arguments);
         command
     }

@@ -50,7 +50,7 @@ impl Hub {
         let target = cache.blob(file.repository, &file.blob);
         let folder = target.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let _lock = lock(&cache.lock(file.repository, &file.blob), &self.events).await?;
+        let lock = lock(&cache.lock(file.repository, &file.blob), &self.events).await?;
         // Another process may have brought it while this one waited.
         if file
             .blob
@@ -62,7 +62,11 @@ impl Hub {
             });
             return Ok(());
         }
-        let temporary = adopt_incomplete(folder, &file.blob)?;
+        let temporary = folder.join(unique_name(file.blob.id(), INCOMPLETE));
+        // Without a lock, what is incomplete may be what another process is just writing.
+        if lock.is_some() {
+            adopt_incomplete(folder, &file.blob, &temporary)?;
+        }
         let url = self.file_address(file)?;
         let brought = retrying(&self.retry, &self.events, || {
             self.attempt(&url, file, &temporary)
@@ -314,21 +318,19 @@ impl Writer {
     }
 }
 
-/// A temporary file of our own: what a process that is gone left of the same blob, or a new one. The
-/// blob's lock is held, so nobody else is writing it; renaming keeps two processes apart where locks
-/// do not work.
-fn adopt_incomplete(folder: &Path, blob: &BlobId) -> Result<PathBuf> {
-    let temporary = folder.join(unique_name(blob.id(), INCOMPLETE));
+/// Continues what a process that is gone left of the same blob. The blob's lock is held, so nobody
+/// else is writing it.
+fn adopt_incomplete(folder: &Path, blob: &BlobId, temporary: &Path) -> Result<()> {
     let start = format!("{}.", blob.id());
     for name in names(folder)? {
         if name.starts_with(&start)
             && name.ends_with(INCOMPLETE)
-            && fs::rename(folder.join(&name), &temporary).is_ok()
+            && fs::rename(folder.join(&name), temporary).is_ok()
         {
             break;
         }
     }
-    Ok(temporary)
+    Ok(())
 }
 
 /// Locks a file, waiting as long as another process holds it. Where the file system has no locks,
