@@ -166,7 +166,9 @@ pub struct Build {
 
 /// Makes a signature of metadata.
 #[derive(Clone)]
-struct Sign(Arc<dyn Fn(&[u8]) -> Result<String> + Send + Sync>);
+struct Sign(Arc<SignBytes>);
+
+type SignBytes = dyn Fn(&[u8]) -> Result<String> + Send + Sync;
 
 impl fmt::Debug for Sign {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

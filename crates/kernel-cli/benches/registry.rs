@@ -156,10 +156,10 @@ fn warm_fetch() {
     succeed(&mut ours(endpoint, folder, "fetch --locked"));
     succeed(&mut theirs(endpoint, folder, "download ."));
     let here = median(21, || {
-        drop(succeed(&mut ours(endpoint, folder, "fetch --frozen")))
+        succeed(&mut ours(endpoint, folder, "fetch --frozen"));
     });
     let there = median(5, || {
-        drop(succeed(&mut theirs(endpoint, folder, "download .")))
+        succeed(&mut theirs(endpoint, folder, "download ."));
     });
     let ratio = there.as_secs_f64() / here.as_secs_f64();
     row(
@@ -191,7 +191,7 @@ fn lock_many() {
         );
         trees.push(kernel(&root, Some(&leaf)));
         trees.push(kernel(&leaf, None));
-        project.push_str(&format!("\"{root}\" = 1\n"));
+        project.extend(["\"", &root, "\" = 1\n"]);
     }
     fs::write(folder.join("pyproject.toml"), project).unwrap();
     let hub = Hub::builder()
@@ -209,7 +209,7 @@ fn lock_many() {
     let written = fs::read(&lock).unwrap();
     fs::remove_file(&lock).unwrap();
     let there = median(1, || {
-        drop(succeed(&mut theirs(hub.endpoint(), folder, "lock .")))
+        succeed(&mut theirs(hub.endpoint(), folder, "lock ."));
     });
     assert_eq!(
         fs::read(&lock).unwrap(),

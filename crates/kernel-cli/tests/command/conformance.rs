@@ -104,7 +104,9 @@ fn builds_are_judged_as_by_the_python_library() {
             .as_object()
             .unwrap()
             .keys()
-            .map(String::as_str);
+            .map(String::as_str)
+            // No folder can have no name.
+            .filter(|name| !name.is_empty());
         assert_eq!(unparsable, expected.collect(), "{name}");
     }
 }

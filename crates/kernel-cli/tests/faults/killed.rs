@@ -51,7 +51,6 @@ fn kill_at_random_moments(count: u32) {
         scene.assert_whole();
         scene.load().unwrap();
     }
-    println!("{killed} of {count} fetches were killed, {partial} of them in the middle");
     assert!(
         killed * 2 > count && partial > 0,
         "{killed} of {count}, {partial}"

@@ -68,7 +68,6 @@ impl Registry {
         }
         let required = self.settings().require_signed && trust != Trust::Index;
         match &signature {
-            Signature::Verified(_) => {}
             Signature::Unsigned if required => {
                 return Err(Error::SignatureRequired {
                     kernel: kernel.to_owned(),
@@ -84,7 +83,7 @@ impl Registry {
                     reason: reason.clone(),
                 });
             }
-            Signature::Unsigned | Signature::UnknownSigner { .. } => {}
+            Signature::Verified(_) | Signature::Unsigned | Signature::UnknownSigner { .. } => {}
             Signature::OtherKernel { reason, .. } | Signature::Invalid { reason } => {
                 self.events().warn(format!(
                     "the signature of `{kernel}` does not count: {reason}; signatures are not \

@@ -186,12 +186,12 @@ fn a_signed_kernel_is_fetched_where_signatures_are_required() {
     let signed = Signed::new();
     let installed = fetch(&signed.strict(), RELU).unwrap();
     let verified = installed.verified().unwrap();
-    let Signature::Verified(signer) = verified.signature() else {
+    let Signature::Verified(workflow) = verified.signature() else {
         panic!("{:?}", verified.signature());
     };
-    assert_eq!(signer.source_repository.as_deref(), Some(SOURCE));
+    assert_eq!(workflow.source_repository.as_deref(), Some(SOURCE));
     assert_eq!(
-        signer.source_commit.as_deref(),
+        workflow.source_commit.as_deref(),
         Some("5".repeat(40).as_str())
     );
     // And from the cache, without a request.

@@ -87,7 +87,10 @@ fn several_references_are_resolved_at_the_same_time_each_with_its_outcome() {
     let resolved = scene.registry().resolve_all(&references);
     let kinds: Vec<_> = resolved
         .iter()
-        .map(|one| one.as_ref().map_or_else(|error| error.kind(), |_| "found"))
+        .map(|one| {
+            one.as_ref()
+                .map_or_else(kernel_registry::Error::kind, |_| "found")
+        })
         .collect();
     let expected = [
         "found",
