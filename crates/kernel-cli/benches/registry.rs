@@ -1,8 +1,9 @@
 //! What the registry costs, beside the Python library in one run.
 //!
 //! `cargo bench -p kernel-cli --bench registry` prints the table of `docs/registry-benchmarks.md`.
-//! Needs the project's Python environment, which `cargo xtask env` makes. `--test`, with which other
-//! benchmarks are tried, does nothing here: one run takes minutes.
+//! Names behind `--` choose among its figures: `fetch`, `lock`, `digest`, `index`. Needs the project's
+//! Python environment, which `cargo xtask env` makes. `--test`, with which other benchmarks are tried,
+//! does nothing here: one run takes minutes.
 
 #![expect(
     clippy::unwrap_used,
@@ -35,10 +36,21 @@ fn main() {
         return;
     }
     println!("| figure | here | Python `kernels` 0.17.2 | ratio |\n| --- | --- | --- | --- |");
-    warm_fetch();
-    lock_many();
-    digest();
-    large_index();
+    let names: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|name| !name.starts_with('-'))
+        .collect();
+    let figures: [(&str, fn()); 4] = [
+        ("fetch", warm_fetch),
+        ("lock", lock_many),
+        ("digest", digest),
+        ("index", large_index),
+    ];
+    for (name, measure) in figures {
+        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
+            measure();
+        }
+    }
 }
 
 fn python() -> PathBuf {
@@ -158,7 +170,7 @@ fn warm_fetch() {
     let here = median(21, || {
         succeed(&mut ours(endpoint, folder, "fetch --frozen"));
     });
-    let there = median(5, || {
+    let there = median(3, || {
         succeed(&mut theirs(endpoint, folder, "download ."));
     });
     let ratio = there.as_secs_f64() / here.as_secs_f64();

@@ -28,6 +28,8 @@ const INCOMPLETE: &str = ".incomplete";
 const SHORTEST_TIMEOUT: Duration = Duration::from_secs(120);
 /// The slowest connection that a time-out allows for, in bytes a second.
 const SLOWEST: u64 = 16 * 1024;
+/// Files of this size and above are on the disk before they get their name.
+const SYNCED: u64 = 1 << 20;
 /// Pause between two looks at a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// Time after which waiting for a lock is said, and then said again.
@@ -310,10 +312,13 @@ impl Writer {
     }
 
     fn finish(self) -> Result<String> {
-        // Some file systems report a full disk only now.
-        self.file
-            .sync_data()
-            .map_err(Error::io("write", &self.path))?;
+        // Some file systems report a full disk only now. Waiting for the disk for each of many small
+        // files takes longer than bringing them, and what is read later is checked then.
+        if self.blob.size() >= SYNCED {
+            self.file
+                .sync_data()
+                .map_err(Error::io("write", &self.path))?;
+        }
         Ok(self.hasher.finish())
     }
 }
