@@ -178,7 +178,12 @@ def _jobs(cases):
                     [[batch, kv_heads, keys, head_dim], dtype],
                 ],
                 "options": {"scale": head_dim**-0.5, **options},
-                "temporary_bytes": 0,
             }
         )
+        padded = [-(-length // 512) * 512 for length in (queries, keys)]
+        whole = padded == [queries, keys]
+        # Lengths that are no multiple of a block are padded: the inputs and the result once more,
+        # where XLA chooses another layout for them twice. Nothing of [length, length].
+        elements = batch * (2 * heads * padded[0] + 2 * kv_heads * padded[1]) * max(128, head_dim)
+        jobs[-1]["temporary_bytes"] = 0 if whole else 2 * 4 * elements
     return jobs
