@@ -129,6 +129,8 @@ pub struct Row {
 /// Seed of the bootstrap of controls: another one than that of the ratios, so that what moves one
 /// interval by chance does not move the other.
 const CONTROL: u64 = 0x5eed;
+/// Rounds that the interval of a stopped run comes from.
+const MOST_ROUNDS_IN_HASTE: usize = 500;
 
 impl Row {
     /// A row whose arms were compared and not yet timed.
@@ -205,9 +207,18 @@ impl Row {
 
     fn resampled(&self, seed: u64) -> Option<(Distribution, Distribution)> {
         let samples = self.measurement.as_ref()?;
+        // Who stopped a run does not wait for its statistics: fewer rounds give a wider interval sooner.
+        let step = if samples.cut_short {
+            samples.a.len().div_ceil(MOST_ROUNDS_IN_HASTE).max(1)
+        } else {
+            1
+        };
+        let thinned = |times: &[f64]| times.iter().copied().step_by(step).collect::<Vec<_>>();
+        let [a, b, control] =
+            [&samples.a, &samples.b, &samples.control].map(|times| thinned(times));
         Some((
-            Distribution::of_ratios(&samples.a, &samples.b, seed)?,
-            Distribution::of_ratios(&samples.a, &samples.control, seed ^ CONTROL)?,
+            Distribution::of_ratios(&a, &b, seed)?,
+            Distribution::of_ratios(&a, &control, seed ^ CONTROL)?,
         ))
     }
 
