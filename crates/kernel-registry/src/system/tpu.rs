@@ -3,6 +3,8 @@
 //! The runtime of a TPU must not be asked on a machine without one: it hangs. The bus answers at
 //! once, and also says which generation it is.
 
+mod topology;
+
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
