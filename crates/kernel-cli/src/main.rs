@@ -7,11 +7,13 @@
 //! | `output` | standard output and standard error |
 //! | `failure` | errors as people and programs read them, and exit codes |
 //! | `interrupt` | Ctrl-C |
+//! | `launch` | several processes for one model |
 //! | `runtime` | the shared library behind `generate` and `bench` |
 
 mod commands;
 mod failure;
 mod interrupt;
+mod launch;
 mod output;
 mod runtime;
 mod shared;

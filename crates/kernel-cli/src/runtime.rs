@@ -71,6 +71,20 @@ impl RuntimeError {
         }
     }
 
+    /// The error as the runtime library would tell it.
+    pub(crate) fn into_told(self) -> Failure {
+        match self {
+            Self::Failed(failure) => failure,
+            other => Failure {
+                kind: other.kind().to_owned(),
+                message: other.to_string(),
+                causes: Vec::new(),
+                hint: other.hint(),
+                detail: None,
+            },
+        }
+    }
+
     /// What the user can do.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {

@@ -183,6 +183,24 @@ pub enum ModelError {
         /// Why it was not used.
         reason: String,
     },
+    /// A tensor-parallel plan that cannot be, or ranks that do not fit the model.
+    #[error("tensor parallelism: {problem}")]
+    Parallel {
+        /// What is wrong.
+        problem: String,
+        /// What would do instead.
+        hint: Option<String>,
+    },
+    /// A collective operation failed: most often because another rank is gone.
+    #[error("rank {rank} could not {operation} with the other ranks: {problem}")]
+    Collective {
+        /// This rank.
+        rank: usize,
+        /// What it was about to do.
+        operation: &'static str,
+        /// What torch.distributed said.
+        problem: String,
+    },
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -209,6 +227,7 @@ impl ModelError {
             Self::Unsupported { hint, .. }
             | Self::Device { hint, .. }
             | Self::Prompt { hint, .. } => hint.clone(),
+            Self::Parallel { hint, .. } => return hint.clone(),
             Self::Quantized { .. } => "use the unquantized checkpoint of this model".to_owned(),
             Self::MissingTensors { .. } | Self::TensorShape { .. } => {
                 "config.json and the weights may belong to different models".to_owned()
@@ -253,6 +272,8 @@ impl ModelError {
             Self::Op { .. } => "op",
             Self::Setting(error) => error.kind(),
             Self::Kernel { .. } => "kernel",
+            Self::Parallel { .. } => "parallel",
+            Self::Collective { .. } => "collective",
             Self::Cancelled => "cancelled",
             Self::Torch(_) => "torch",
         }

@@ -10,6 +10,7 @@ use crate::ops::{
     AttentionParameters, DecodeAttention, Linear, Mlp, MlpWeights, Norm, PrefillAttention, Rotary,
     RowLengths,
 };
+use crate::parallel::PartialSum;
 
 /// A place where RMSNorm is applied.
 #[derive(Debug)]
@@ -36,6 +37,19 @@ pub struct MlpSite {
     pub weights: MlpWeights,
     /// What runs.
     pub op: Arc<dyn Mlp>,
+    /// What makes one result of the ranks' parts, where the MLP is spread.
+    pub sum: Option<PartialSum>,
+}
+
+impl MlpSite {
+    /// Hidden [B, T, h] to [B, T, h].
+    pub fn forward(&self, hidden: &Tensor) -> Result<Tensor> {
+        let output = self.op.forward(hidden, &self.weights)?;
+        match &self.sum {
+            Some(sum) => sum.apply(output),
+            None => Ok(output),
+        }
+    }
 }
 
 /// Query and key norms of a layer.
@@ -70,6 +84,8 @@ pub struct AttentionSite {
     pub decode: Arc<dyn DecodeAttention>,
     /// What rotates queries and keys.
     pub rotary: Arc<dyn Rotary>,
+    /// What makes one result of the ranks' heads, where they are spread.
+    pub sum: Option<PartialSum>,
 }
 
 /// What one forward pass feeds to every layer.
@@ -144,7 +160,11 @@ impl AttentionSite {
             }
         };
         let merged = attended.f_transpose(1, 2)?.f_reshape([batch, tokens, -1])?;
-        self.output.forward(&merged)
+        let output = self.output.forward(&merged)?;
+        match &self.sum {
+            Some(sum) => sum.apply(output),
+            None => Ok(output),
+        }
     }
 }
 
@@ -179,7 +199,7 @@ impl DecoderLayer {
                 .forward(&self.input_norm.forward(hidden)?, angles, step, cache)?;
         let hidden = residual(hidden, attended, self.attention_output_norm.as_ref())?;
         let normed = self.mlp_norm.forward(&hidden)?;
-        let fed = self.mlp.op.forward(&normed, &self.mlp.weights)?;
+        let fed = self.mlp.forward(&normed)?;
         residual(&hidden, fed, self.mlp_output_norm.as_ref())
     }
 

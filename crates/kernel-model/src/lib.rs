@@ -10,6 +10,8 @@
 //! | Hub kernels in the slots | [`kernelize`](mod@kernelize) |
 //! | from prompt to text | [`tokenizer`], [`chat`], [`generate`], [`sampling`] |
 //! | which device | [`placement`] |
+//! | several devices | [`parallel`] |
+//! | what would run | [`plan`](mod@plan) |
 //!
 //! Files that this crate reads, all in the model directory: `config.json` ([`config`]),
 //! `generation_config.json` ([`generation_config`]), `*.safetensors` and their index
@@ -29,7 +31,9 @@ pub mod layer;
 pub mod load;
 pub mod model;
 pub mod ops;
+pub mod parallel;
 pub mod placement;
+pub mod plan;
 pub mod rope;
 pub mod sampling;
 pub mod tokenizer;

@@ -13,12 +13,13 @@ use crate::ops::{
     AttentionParameters, DefaultMlp, DefaultNorm, DefaultRotary, Linear, MlpWeights, SdpaDecode,
     SdpaPrefill,
 };
+use crate::parallel::{Embedding, Group, Layout};
 use crate::placement::{Device, Host, Transfer};
 use crate::weights::Weights;
 
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const FINAL_NORM: &str = "model.norm.weight";
-const HEAD: &str = "lm_head.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
 
 /// How a model is loaded.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct LoadOptions {
     pub device: Device,
     /// How tensors get there; not needed for the CPU.
     pub transfer: Option<Arc<dyn Transfer>>,
+    /// The ranks that the model is spread over; `None` for one process.
+    pub group: Option<Group>,
 }
 
 impl Default for LoadOptions {
@@ -37,6 +40,7 @@ impl Default for LoadOptions {
             dtype: None,
             device: Device::Cpu,
             transfer: None,
+            group: None,
         }
     }
 }
@@ -69,8 +73,16 @@ impl Model {
             .or(config.dtype)
             .or_else(|| weights.stored_dtype(EMBEDDING))
             .unwrap_or(Dtype::Float32);
+        let rank = options.group.as_ref().map_or(0, Group::rank);
+        let layout = match &options.group {
+            Some(group) => group.layout.clone(),
+            None => Layout::single(&config),
+        };
         let mut loader = Loader {
             config: &config,
+            layout: &layout,
+            group: options.group.as_ref(),
+            rank,
             weights,
             transfer: &*transfer,
         };
@@ -78,8 +90,16 @@ impl Model {
         loader.weights.check(&expected_tensors(&config))?;
 
         let mut warnings = Vec::new();
-        let embedding = loader.tensor(EMBEDDING)?;
-        let head = loader.head(&embedding, &mut warnings)?;
+        let table = loader.tensor(EMBEDDING)?;
+        let head = loader.head(&table, &mut warnings)?;
+        let embedding = match &options.group {
+            Some(group) => Embedding::of_rank(
+                table,
+                layout.share(rank).embedding,
+                group.sum(layout.embedding()),
+            ),
+            None => Embedding::whole(table),
+        };
         let layers = (0..config.layers)
             .map(|n| loader.layer(n))
             .collect::<Result<Vec<_>>>()?;
@@ -115,6 +135,9 @@ impl Model {
             norm,
             head,
             warnings,
+            group: options.group.clone(),
+            bytes_read: loader.weights.bytes_taken(),
+            local_config: layout.local_config(&config, rank),
             config,
         })
     }
@@ -192,13 +215,33 @@ pub(crate) fn expected_tensors(config: &ModelConfig) -> Vec<(String, Vec<i64>)> 
 
 struct Loader<'a> {
     config: &'a ModelConfig,
+    layout: &'a Layout,
+    group: Option<&'a Group>,
+    rank: usize,
     weights: Weights,
     transfer: &'a dyn Transfer,
 }
 
 impl Loader<'_> {
     fn tensor(&mut self, name: &str) -> Result<Tensor> {
-        self.transfer.to_device(self.weights.take(name)?)
+        let tensor = self.part(name)?;
+        self.transfer.to_device(tensor)
+    }
+
+    /// What this rank holds of a tensor, on the host.
+    fn part(&mut self, name: &str) -> Result<Tensor> {
+        let shard = self.layout.shard(self.config, name, self.rank);
+        self.weights.take_shard(name, &shard)
+    }
+
+    /// Whether something is true on any rank.
+    fn on_any_rank(&self, truth: bool) -> Result<bool> {
+        let Some(group) = self.group else {
+            return Ok(truth);
+        };
+        let mut count = Tensor::f_from_slice(&[i32::from(truth)])?;
+        group.collectives.sum(&mut count)?;
+        Ok(count.f_int64_value(&[0])? > 0)
     }
 
     fn linear(&mut self, name: &str, bias: bool) -> Result<Linear> {
@@ -227,16 +270,17 @@ impl Loader<'_> {
         } else if self.weights.contains(HEAD) {
             let shape = [self.config.vocab_size, self.config.hidden_size];
             self.weights.check(&[(HEAD.to_owned(), shape.to_vec())])?;
-            let stored = self.weights.take(HEAD)?;
-            let tied = self.weights.take(EMBEDDING)?;
-            if stored.f_equal(&tied)? {
-                embedding.f_detach()?
-            } else {
+            let stored = self.part(HEAD)?;
+            let tied = self.part(EMBEDDING)?;
+            let differs = !stored.f_equal(&tied)?;
+            if self.on_any_rank(differs)? {
                 warnings.push(format!(
                     "`tie_word_embeddings` is true, but `{HEAD}` differs from `{EMBEDDING}`; \
                      both are used as stored"
                 ));
                 self.transfer.to_device(stored)?
+            } else {
+                embedding.f_detach()?
             }
         } else {
             embedding.f_detach()?
@@ -304,12 +348,16 @@ impl Loader<'_> {
                 rotary: Arc::new(DefaultRotary {
                     layout: config.rotary_layout(),
                 }),
+                sum: self
+                    .group
+                    .and_then(|group| group.sum(self.layout.attention())),
             },
             attention_output_norm: post_norm(self, "post_self_attn_layernorm")?,
             mlp_norm: self.norm(&format!("{layer}.post_attention_layernorm.weight"))?,
             mlp: MlpSite {
                 weights: self.mlp(&format!("{layer}.mlp"))?,
                 op: Arc::new(DefaultMlp),
+                sum: self.group.and_then(|group| group.sum(self.layout.mlp())),
             },
             mlp_output_norm: post_norm(self, "post_mlp_layernorm")?,
         })

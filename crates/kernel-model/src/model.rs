@@ -10,6 +10,7 @@ use crate::config::{Dtype, ModelConfig};
 use crate::error::{ModelError, Result};
 use crate::layer::{Angles, DecoderLayer, NormSite, Step};
 use crate::ops::{DecodeAttention, Linear, Mlp, Norm, PrefillAttention, Rotary, RowLengths};
+use crate::parallel::{self, Embedding, Group, Spread};
 use crate::placement::{Device, Transfer};
 use crate::rope::RotaryTable;
 
@@ -18,10 +19,15 @@ use crate::rope::RotaryTable;
 pub(crate) struct Parts {
     pub(crate) directory: PathBuf,
     pub(crate) config: ModelConfig,
+    /// Of what this process holds.
+    pub(crate) local_config: ModelConfig,
+    pub(crate) group: Option<Group>,
+    /// Bytes of the weight files that this process took.
+    pub(crate) bytes_read: u64,
     pub(crate) dtype: Dtype,
     pub(crate) device: Device,
     pub(crate) transfer: Arc<dyn Transfer>,
-    pub(crate) embedding: Tensor,
+    pub(crate) embedding: Embedding,
     pub(crate) layers: Vec<DecoderLayer>,
     pub(crate) norm: NormSite,
     pub(crate) head: Linear,
@@ -60,6 +66,23 @@ impl Model {
     /// Its configuration.
     pub fn config(&self) -> &ModelConfig {
         &self.parts.config
+    }
+
+    /// The configuration of what this process holds: under tensor parallelism its own heads and its
+    /// part of the MLP's width, else the same as [`Model::config`].
+    pub fn local_config(&self) -> &ModelConfig {
+        &self.parts.local_config
+    }
+
+    /// The ranks that this model is spread over, where it is.
+    pub fn group(&self) -> Option<&Group> {
+        self.parts.group.as_ref()
+    }
+
+    /// Bytes of the weight files that its tensors lie in or were made of. Pages of a mapped file around
+    /// them may be read along with them.
+    pub fn bytes_read(&self) -> u64 {
+        self.parts.bytes_read
     }
 
     /// The dtype of weights and activations.
@@ -177,7 +200,7 @@ impl Model {
     /// A new cache of `batch` rows with room for `capacity` tokens each.
     pub fn new_cache(&self, batch: i64, capacity: i64) -> Result<KvCache> {
         KvCache::new(
-            &self.parts.config,
+            &self.parts.local_config,
             batch,
             capacity,
             self.parts.dtype.kind(),
@@ -252,8 +275,22 @@ impl Model {
         self.run(&ids, &angles, &step, cache, probe)
     }
 
-    /// Hidden states [.., h] to logits [.., V] in f32.
+    /// Hidden states [.., h] to logits [.., V] in f32. Under tensor parallelism every rank calls it, and
+    /// gets the logits of all.
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let local = self.local_logits(hidden)?;
+        match &self.parts.group {
+            Some(group) if group.layout.head() == Spread::Sharded => {
+                let vocabulary = self.parts.config.vocab_size;
+                parallel::gather_logits(&*group.collectives, &local, vocabulary)
+            }
+            _ => Ok(local),
+        }
+    }
+
+    /// Hidden states [.., h] to the logits of this rank's part of the vocabulary in f32; what stands
+    /// at its padding means nothing.
+    pub(crate) fn local_logits(&self, hidden: &Tensor) -> Result<Tensor> {
         Ok(self.parts.head.forward(hidden)?.f_to_kind(Kind::Float)?)
     }
 
@@ -267,7 +304,7 @@ impl Model {
     ) -> Result<Tensor> {
         let _guard = tch::no_grad_guard();
         let ids = self.parts.transfer.to_device(ids.f_detach()?)?;
-        let mut hidden = Tensor::f_embedding(&self.parts.embedding, &ids, -1, false, false)?;
+        let mut hidden = self.parts.embedding.forward(&ids)?;
         let mut report = |name: &str, tensor: &Tensor| match probe.as_mut() {
             Some(probe) => probe(name, tensor),
             None => Ok(()),

@@ -122,16 +122,38 @@ impl Sampling {
     /// Chooses a token. `logits` is one row, [V], and is overwritten; `history` holds the row's
     /// prompt and new tokens. The row has at least one finite logit.
     pub fn choose(&self, logits: &mut [f32], history: &[i64], random: &mut ChaCha8Rng) -> usize {
-        penalize_repetition(logits, history, self.repetition_penalty);
+        self.prepare(logits, 0, history);
+        self.select(logits, random)
+    }
+
+    /// What comes before tokens are compared: penalty and temperature. `logits` are those of the tokens from
+    /// `offset` on.
+    pub(crate) fn prepare(&self, logits: &mut [f32], offset: i64, history: &[i64]) {
+        penalize_repetition(logits, offset, history, self.repetition_penalty);
+        if let Mode::Draw(filters) = &self.mode {
+            scale(logits, filters.temperature);
+        }
+    }
+
+    /// Index of the chosen one of prepared logits, which are those of all tokens, or of all that can be
+    /// chosen, by ascending id.
+    pub(crate) fn select(&self, logits: &mut [f32], random: &mut ChaCha8Rng) -> usize {
         match &self.mode {
             Mode::Greedy => largest(logits),
             Mode::Draw(filters) => {
-                scale(logits, filters.temperature);
                 keep_top_k(logits, filters.top_k);
                 keep_top_p(logits, filters.top_p);
                 keep_min_p(logits, filters.min_p);
                 draw(logits, random.random())
             }
+        }
+    }
+
+    /// How many of the largest logits decide; `None` where all do.
+    pub(crate) fn deciding(&self) -> Option<usize> {
+        match &self.mode {
+            Mode::Greedy => Some(1),
+            Mode::Draw(filters) => Some(filters.top_k).filter(|k| *k > 0),
         }
     }
 }
@@ -167,14 +189,15 @@ pub fn largest(logits: &[f32]) -> usize {
     best
 }
 
-/// Divides positive and multiplies negative logits of tokens in `history`, once each.
-pub fn penalize_repetition(logits: &mut [f32], history: &[i64], penalty: f64) {
+/// Divides positive and multiplies negative logits of tokens in `history`, once each. `logits` are those
+/// of the tokens from `offset` on.
+pub fn penalize_repetition(logits: &mut [f32], offset: i64, history: &[i64], penalty: f64) {
     if (penalty - 1.0).abs() < f64::EPSILON {
         return;
     }
     let mut tokens: Vec<usize> = history
         .iter()
-        .filter_map(|id| usize::try_from(*id).ok())
+        .filter_map(|id| usize::try_from(*id - offset).ok())
         .collect();
     tokens.sort_unstable();
     tokens.dedup();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kernel_model::chat::{ChatOptions, ChatTemplate, Message};
 use kernel_model::generate::{Event as Generated, Surroundings};
+use kernel_model::parallel::Group;
 use kernel_model::placement::Transfer;
 use kernel_model::sampling::SamplingOptions;
 use kernel_model::{
@@ -17,14 +18,15 @@ use kernel_model::{
 };
 use kernel_spec::KernelConfig;
 use kernel_spec::protocol::{
-    Event, GenerateRequest, GenerateResponse, KernelChoice, Prompt, RegistrySettings,
-    SamplingChoice, Timings,
+    Event, GenerateRequest, GenerateResponse, KernelChoice, KernelEntry, ParallelReport, Prompt,
+    RankReport, RegistrySettings, SamplingChoice, Timings,
 };
 use serde_json::Value;
 
 use crate::Events;
 use crate::failure::RuntimeError;
 use crate::interface::interrupted;
+use crate::ranks::{self, Ranks};
 use crate::session::{self, TpuTransfer};
 
 /// Runs the request; text goes out as it is made.
@@ -33,23 +35,27 @@ use crate::session::{self, TpuTransfer};
 /// Whatever is wrong with options, model, kernels under `--fallback error`, or prompts. A kernel that
 /// cannot be used under the other policies is a line of the report.
 pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateResponse, RuntimeError> {
-    if request.tp_size != 1 {
-        return Err(RuntimeError::Option {
-            option: "--tp",
-            problem: format!(
-                "{} ranks were asked for; models run on one rank",
-                request.tp_size
-            ),
-            hint: Some("leave `--tp` out".to_owned()),
-        });
-    }
-    if let Some(path) = &request.dump_logits {
-        check_writable(path)?;
-    }
     set_threads(request.threads)?;
     let started = Instant::now();
     let device: DeviceRequest = request.device.parse()?;
     let placement = Placement::detect(device)?;
+    let ranks = join(request, placement.device, events)?;
+    let first = ranks.as_ref().is_none_or(Ranks::is_first);
+    let dump_logits = request.dump_logits.as_ref().filter(|_| first);
+    if let Some(path) = dump_logits {
+        check_writable(path)?;
+    }
+    // Only the first rank turns text into tokens and tokens into text.
+    let tokenizer = if first {
+        Tokenizer::from_directory(&request.model)?
+    } else {
+        None
+    };
+    let own_prompts = || prompts(&request.prompt, tokenizer.as_ref(), &request.model);
+    let prompts = match &ranks {
+        Some(ranks) => ranks::from_first(&ranks.group, own_prompts)?,
+        None => own_prompts()?,
+    };
     let loaded = load(
         &Wanted {
             model: &request.model,
@@ -57,24 +63,38 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
             device: placement.device,
             kernels: &request.kernels,
             registry: &request.registry,
+            group: ranks.as_ref().map(|ranks| ranks.group.clone()),
         },
         events,
     )?;
-    let Loaded { mut model, report } = loaded;
-    let tokenizer = Tokenizer::from_directory(&request.model)?;
+    let Loaded {
+        mut model,
+        report,
+        weights,
+    } = loaded;
     let generation_config = GenerationConfig::from_directory(&request.model)?;
-    let prompts = prompts(&request.prompt, tokenizer.as_ref(), &request.model)?;
     let load = started.elapsed();
 
+    let (entries, mut parallel) = match &ranks {
+        Some(ranks) => {
+            let (entries, parallel) = reports(ranks, &model, &report, [load, weights])?;
+            (entries, Some(parallel))
+        }
+        None => (report.entries.clone(), None),
+    };
     events.send(&Event::Kernels {
-        device: format!("{} ({})", placement.device, placement.reason),
-        entries: report.entries.clone(),
+        device: place(&placement, parallel.as_ref()),
+        entries,
     });
     let options = GenerateOptions {
         max_new_tokens: request.max_new_tokens,
         sampling: sampling(&request.sampling),
         ignore_eos: request.ignore_eos,
-        stop_strings: request.stop_strings.clone(),
+        stop_strings: if first {
+            request.stop_strings.clone()
+        } else {
+            Vec::new()
+        },
         keep_logits: request.dump_logits.is_some(),
         buckets: None,
     };
@@ -84,6 +104,7 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
         cancel: Some(interrupted()),
     };
     let compiled_before = compile_time()?;
+    let counted = model.group().map(|group| group.collectives.counts());
     let generation = model.generate(&prompts, &options, surroundings, &mut |event| {
         if let Generated::Text { row, text } = event {
             events.send(&Event::Text {
@@ -96,11 +117,82 @@ pub fn run(request: &GenerateRequest, events: &Events) -> Result<GenerateRespons
     for incident in report.incidents.all() {
         events.warning(incident);
     }
-    if let (Some(path), Some(logits)) = (&request.dump_logits, &generation.logits) {
+    if let (Some(path), Some(logits)) = (dump_logits, &generation.logits) {
         logits.write(path)?;
     }
+    if let (Some(parallel), Some(group), Some(before)) = (&mut parallel, model.group(), counted) {
+        parallel.collectives = group.collectives.counts().since(before).total();
+        parallel.collectives_per_step = generation.collectives_per_step;
+    }
     let compile = compile_time()?.saturating_sub(compiled_before);
-    response(&generation, &model, &report, load, compile)
+    let mut response = response(&generation, &model, &report, load, compile)?;
+    if let Some(ranks) = &ranks {
+        response.kernels = ranks::merge_reports(ranks::from_all(&ranks.group, &response.kernels)?);
+    }
+    response.parallel = parallel;
+    Ok(response)
+}
+
+/// Where it runs, and why there.
+fn place(placement: &Placement, parallel: Option<&ParallelReport>) -> String {
+    let Placement { device, reason } = placement;
+    match parallel {
+        Some(parallel) => format!("{device} on {} ranks ({reason})", parallel.ranks.len()),
+        None => format!("{device} ({reason})"),
+    }
+}
+
+/// Joins the other ranks where there are any. What can be wrong with the call as a whole is found on every
+/// rank before.
+fn join(
+    request: &GenerateRequest,
+    device: Device,
+    events: &Events,
+) -> Result<Option<Ranks>, RuntimeError> {
+    if request.tp_size == 0 {
+        return Err(RuntimeError::Option {
+            option: "--tp",
+            problem: "0 ranks cannot run a model".to_owned(),
+            hint: None,
+        });
+    }
+    if request.tp_size == 1 {
+        return Ok(None);
+    }
+    let config = kernel_model::ModelConfig::from_directory(&request.model)?;
+    let layout = ranks::layout(&config, request.tp_size, request.tp_plan.as_ref())?;
+    let limit = Duration::try_from_secs_f64(request.tp_timeout_s).unwrap_or(Duration::from_secs(1));
+    events.progress("waiting for the other ranks", 0, 0);
+    let ranks = Ranks::join(layout, device, limit, events)?;
+    if ranks.is_first() {
+        for note in ranks.group.layout.notes() {
+            events.info(note.clone());
+        }
+    }
+    Ok(Some(ranks))
+}
+
+/// One report of all ranks: what runs on what, and what each of them did so far.
+fn reports(
+    ranks: &Ranks,
+    model: &Model,
+    report: &KernelReport,
+    [load, weights]: [Duration; 2],
+) -> Result<(Vec<KernelEntry>, ParallelReport), RuntimeError> {
+    ranks::check_cancelled(&ranks.group, interrupted().load(Ordering::Relaxed))?;
+    let own = RankReport {
+        rank: ranks.group.rank(),
+        bytes_read: model.bytes_read(),
+        load_s: load.as_secs_f64(),
+        weights_s: weights.as_secs_f64(),
+    };
+    let entries = ranks::from_all(&ranks.group, &report.entries)?;
+    let parallel = ParallelReport {
+        ranks: ranks::from_all(&ranks.group, &own)?,
+        notes: ranks.group.layout.notes().to_vec(),
+        ..ParallelReport::default()
+    };
+    Ok((ranks::merge_reports(entries), parallel))
 }
 
 /// Fails where a file cannot be written, before minutes of work end in nothing.
@@ -151,6 +243,7 @@ fn response(
             },
         },
         compiles,
+        parallel: None,
     })
 }
 
@@ -191,19 +284,22 @@ pub(crate) struct Wanted<'a> {
     pub(crate) device: Device,
     pub(crate) kernels: &'a KernelChoice,
     pub(crate) registry: &'a RegistrySettings,
+    pub(crate) group: Option<Group>,
 }
 
 /// A model with its kernels in place.
 pub(crate) struct Loaded {
     pub(crate) model: Model,
     pub(crate) report: KernelReport,
+    /// How long the weights took.
+    pub(crate) weights: Duration,
 }
 
 /// Loads a model and puts kernels into it. The kernel config is read first: a mistake in it should
 /// not wait for gigabytes of weights.
 pub(crate) fn load(wanted: &Wanted<'_>, events: &Events) -> Result<Loaded, RuntimeError> {
     let config = kernel_model::ModelConfig::from_directory(wanted.model)?;
-    let kernels = kernel_config(wanted, &config.raw)?;
+    let kernels = kernel_config(wanted.model, wanted.kernels, &config.raw)?;
     let options = kernelize_options(wanted.kernels)?;
     let transfer: Option<Arc<dyn Transfer>> = match wanted.device {
         Device::Cpu => None,
@@ -216,8 +312,11 @@ pub(crate) fn load(wanted: &Wanted<'_>, events: &Events) -> Result<Loaded, Runti
         dtype: wanted.dtype.map(Dtype::by_name).transpose()?,
         device: wanted.device,
         transfer,
+        group: wanted.group.clone(),
     };
+    let started = Instant::now();
     let mut model = Model::load_with_config(wanted.model, config, &load)?;
+    let weights = started.elapsed();
     for warning in model.warnings() {
         events.warning(warning.clone());
     }
@@ -227,23 +326,32 @@ pub(crate) fn load(wanted: &Wanted<'_>, events: &Events) -> Result<Loaded, Runti
     let registry = session::registry(wanted.registry, events)?;
     let mut bridge = || session::bridge(wanted.device);
     let report = kernelize(&mut model, &kernels, &registry, &mut bridge, &options)?;
-    if interrupted().load(Ordering::Relaxed) {
+    // Ranks have to agree on it first.
+    if wanted.group.is_none() && interrupted().load(Ordering::Relaxed) {
         return Err(ModelError::Cancelled.into());
     }
     for warning in &report.warnings {
         events.warning(warning.clone());
     }
-    Ok(Loaded { model, report })
+    Ok(Loaded {
+        model,
+        report,
+        weights,
+    })
 }
 
 /// The config of the call's file, else of the model's config.json.
-fn kernel_config(wanted: &Wanted<'_>, model: &Value) -> Result<KernelConfig, RuntimeError> {
+pub(crate) fn kernel_config(
+    directory: &Path,
+    choice: &KernelChoice,
+    model: &Value,
+) -> Result<KernelConfig, RuntimeError> {
     let invalid = |path: &Path| {
         let path = path.to_owned();
         move |source| RuntimeError::KernelConfig { path, source }
     };
-    let Some(path) = &wanted.kernels.config else {
-        let path = wanted.model.join("config.json");
+    let Some(path) = &choice.config else {
+        let path = directory.join("config.json");
         return KernelConfig::from_model_config(model).map_err(invalid(&path));
     };
     let bytes = fs::read(path).map_err(|source| RuntimeError::Read {
@@ -264,7 +372,7 @@ fn kernel_config(wanted: &Wanted<'_>, model: &Value) -> Result<KernelConfig, Run
     config.map_err(invalid(path))
 }
 
-fn kernelize_options(choice: &KernelChoice) -> Result<KernelizeOptions, RuntimeError> {
+pub(crate) fn kernelize_options(choice: &KernelChoice) -> Result<KernelizeOptions, RuntimeError> {
     let mut options = KernelizeOptions::from_environment()?;
     if choice.off {
         options.off = Some("the call says so".to_owned());

@@ -9,6 +9,8 @@ pub mod benchmark;
 pub mod failure;
 pub mod generate;
 pub mod interface;
+pub mod plan;
+mod ranks;
 mod session;
 
 use std::sync::Arc;
@@ -65,6 +67,10 @@ pub fn run(request: Request, events: &Events) -> Result<serde_json::Value, Runti
         Request::Generate(request) => {
             let response = generate::run(&request, events)?;
             serde_json::to_value(response).map_err(RuntimeError::Response)
+        }
+        Request::Plan(request) => {
+            let plan = plan::run(&request, events)?;
+            serde_json::to_value(plan).map_err(RuntimeError::Response)
         }
         Request::Benchmark(request) => {
             let record = benchmark::run(&request, events)?;

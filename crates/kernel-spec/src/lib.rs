@@ -24,6 +24,7 @@
 //! | [`op`] | the ops a kernel can replace, and the devices it can run on |
 //! | [`config`] | the kernels that a model's `config.json` asks for |
 //! | [`index`] | files of the kernel index |
+//! | [`plan`] | what would run, before it does |
 //! | [`protocol`] | messages between the command and the runtime library |
 //!
 //! ```
@@ -49,6 +50,7 @@ pub mod metadata;
 pub mod object_id;
 pub mod op;
 pub mod path;
+pub mod plan;
 pub mod project;
 pub mod protocol;
 pub mod reference;

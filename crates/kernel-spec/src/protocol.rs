@@ -10,18 +10,21 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plan::PlanRequest;
+
 /// Version of the C interface and of the messages in this module. Any change to either raises it.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// What the command asks of the runtime library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
-#[expect(clippy::large_enum_variant, reason = "a process makes one request")]
 pub enum Request {
     /// Load a model and continue prompts.
     Generate(GenerateRequest),
     /// Compare two implementations of an op, or two set-ups of a model.
     Benchmark(BenchmarkRequest),
+    /// Say what would run.
+    Plan(PlanRequest),
 }
 
 /// How the runtime library reaches kernels: the shared flags of the command.
@@ -82,8 +85,13 @@ pub struct GenerateRequest {
     pub dtype: Option<String>,
     /// `auto`, `cpu` or `tpu`.
     pub device: String,
-    /// Number of tensor-parallel ranks.
+    /// Number of tensor-parallel ranks. Above 1, this process is one of them, and torchrun's environment
+    /// says which.
     pub tp_size: usize,
+    /// A tensor-parallel plan over the model's own: styles by module name.
+    pub tp_plan: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Seconds that a rank waits for the others.
+    pub tp_timeout_s: f64,
     /// Which kernels to use.
     pub kernels: KernelChoice,
     /// Go on after an end-of-sequence token.
@@ -191,6 +199,34 @@ pub struct GenerateResponse {
     pub timings: Timings,
     /// Compiles by kernel ops, warm-up included.
     pub compiles: usize,
+    /// What ranks did, where there were several.
+    pub parallel: Option<ParallelReport>,
+}
+
+/// What the ranks of a generation did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ParallelReport {
+    /// One entry a rank.
+    pub ranks: Vec<RankReport>,
+    /// Collective operations of a decode step.
+    pub collectives_per_step: u64,
+    /// Collective operations of the whole generation, the prompt included.
+    pub collectives: u64,
+    /// What is good to know of how the model is spread.
+    pub notes: Vec<String>,
+}
+
+/// What one rank did.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// The rank.
+    pub rank: usize,
+    /// Bytes that it took from the weight files.
+    pub bytes_read: u64,
+    /// Seconds from the start of its work to a model with its kernels in place.
+    pub load_s: f64,
+    /// Seconds of them that the weights took.
+    pub weights_s: f64,
 }
 
 /// Compare two arms.
@@ -300,6 +336,13 @@ pub enum Event {
         device: String,
         /// The report.
         entries: Vec<KernelEntry>,
+    },
+    /// How far a rank of several is, twice a second.
+    Pulse {
+        /// Collective operations that it has begun.
+        begun: u64,
+        /// Collective operations that it has ended; one less means that it waits for other ranks.
+        ended: u64,
     },
     /// New text of a row, never half a character.
     Text {

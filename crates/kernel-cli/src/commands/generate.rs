@@ -2,11 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use indicatif::ProgressBar;
+use kernel_registry::system::python::PythonEnvironment;
+use kernel_registry::tpu;
 use kernel_spec::protocol::{
     Event, GenerateRequest, GenerateResponse, KernelChoice, KernelEntry, Prompt, Request,
     SamplingChoice,
@@ -16,6 +21,9 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::launch::environment::{self, Host};
+use crate::launch::link::Link;
+use crate::launch::{self, Launch, Place};
 use crate::output::Output;
 use crate::runtime::{Runtime, RuntimeError};
 
@@ -84,14 +92,8 @@ pub(crate) struct Arguments {
         help_heading = "Where it runs"
     )]
     device: String,
-    /// Tensor-parallel ranks
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        help_heading = "Where it runs"
-    )]
-    tp: usize,
+    #[command(flatten)]
+    parallel: Parallel,
     /// Threads for libtorch and XLA
     #[arg(long, value_name = "N", help_heading = "Where it runs")]
     threads: Option<usize>,
@@ -110,6 +112,24 @@ pub(crate) struct Arguments {
     interpret: bool,
 }
 
+/// How a model is spread over ranks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Several devices")]
+struct Parallel {
+    /// Spread the model over N ranks, a process and a device each [default: those of torchrun, else 1]
+    #[arg(long, value_name = "N")]
+    tp: Option<usize>,
+    /// Styles by module over the model's own: JSON, or a file with it
+    #[arg(long, value_name = "FILE|JSON", value_parser = parse_tp_plan)]
+    tp_plan: Option<TensorParallelPlan>,
+    /// How long a rank may keep the others waiting, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = parse_seconds)]
+    tp_timeout: f64,
+    /// Print what has to be set for ranks that a launcher of your own starts, and do nothing
+    #[arg(long)]
+    print_launch_env: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Ids(Vec<i64>);
 
@@ -122,6 +142,29 @@ fn parse_ids(text: &str) -> Result<Ids, String> {
     text.split(',').map(id).collect::<Result<_, _>>().map(Ids)
 }
 
+/// A tensor-parallel plan: styles by module name.
+#[derive(Debug, Clone)]
+pub(crate) struct TensorParallelPlan(pub(crate) serde_json::Map<String, Value>);
+
+/// Reads a plan that is given as JSON, or the file that is named.
+pub(crate) fn parse_tp_plan(text: &str) -> Result<TensorParallelPlan, String> {
+    let document = if text.trim_start().starts_with('{') {
+        text.to_owned()
+    } else {
+        std::fs::read_to_string(text).map_err(|error| format!("cannot read `{text}`: {error}"))?
+    };
+    serde_json::from_str(&document)
+        .map(TensorParallelPlan)
+        .map_err(|error| format!("it is no JSON object of styles by module name: {error}"))
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("it is no number of seconds between 1 and 86400".to_owned()),
+    }
+}
+
 fn parse_override(text: &str) -> Result<(String, String), String> {
     let (op, reference) = text.split_once('=').ok_or("it is not of the form OP=REF")?;
     Ok((op.trim().to_owned(), reference.trim().to_owned()))
@@ -129,9 +172,142 @@ fn parse_override(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
     let output = context.output;
+    let place = Place::of_process()?;
+    let ranks = ranks(arguments.parallel.tp, place)?;
+    if arguments.parallel.print_launch_env {
+        return print_launch_env(arguments, ranks, output);
+    }
+    let request = request(arguments, ranks, context);
+    match place.filter(|place| place.ranks > 1) {
+        Some(place) => {
+            if let Some(code) = run_as_rank(&request, place, output)? {
+                return Ok(code);
+            }
+        }
+        None if ranks > 1 => {
+            let launch = launch(arguments, ranks)?;
+            return show(&request, output, |on_event| launch::run(&launch, on_event));
+        }
+        None => {}
+    }
     let runtime = Runtime::open()?;
     interrupt::before_exit(runtime.interrupter());
-    let request = request(arguments, context);
+    show(&request, output, |on_event| {
+        let request = Request::Generate(request.clone());
+        Ok(runtime.request(&request, on_event)?)
+    })
+}
+
+/// Number of ranks: what the call says has to be what a launcher made of it.
+fn ranks(stated: Option<usize>, place: Option<Place>) -> Result<usize, Failure> {
+    match (stated, place) {
+        (Some(0), _) => Err(Failure::usage("`--tp 0`: no rank cannot run a model")),
+        (Some(stated), Some(place)) if stated != place.ranks => Err(Failure::usage(format!(
+            "`--tp {stated}`, but the launcher started {} ranks",
+            place.ranks
+        ))
+        .with_hint("give both the same number, or leave `--tp` out")),
+        (Some(stated), _) => Ok(stated),
+        (None, Some(place)) => Ok(place.ranks),
+        (None, None) => Ok(1),
+    }
+}
+
+fn launch(arguments: &Arguments, ranks: usize) -> Result<Launch, Failure> {
+    let scan = tpu::scan();
+    let host = Host::choose(&arguments.device, &scan);
+    let variables = environment::variables(host, ranks, arguments.threads, &scan)?;
+    let python = PythonEnvironment::find().ok_or_else(|| {
+        Failure::new("python-environment", "no Python environment was found").with_hint(
+            "make one with `cargo xtask env`; torchrun, which starts the ranks, is in it",
+        )
+    })?;
+    Ok(Launch {
+        ranks,
+        limit: Duration::from_secs_f64(arguments.parallel.tp_timeout),
+        python: python.root().join("bin/python"),
+        variables,
+    })
+}
+
+fn print_launch_env(
+    arguments: &Arguments,
+    ranks: usize,
+    output: &Output,
+) -> Result<ExitCode, Failure> {
+    let scan = tpu::scan();
+    let host = Host::choose(&arguments.device, &scan);
+    let variables = environment::variables(host, ranks, arguments.threads, &scan)?;
+    if output.json {
+        let variables: serde_json::Map<String, Value> = variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.into()))
+            .collect();
+        output.json(&json!({ "ranks": ranks, "environment": variables }))?;
+    } else {
+        output.data(environment::exports(&variables))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs as one rank of several. Nothing where this rank talks to the user itself: the first one, with no
+/// supervisor to do it.
+fn run_as_rank(
+    request: &GenerateRequest,
+    place: Place,
+    output: &Output,
+) -> Result<Option<ExitCode>, Failure> {
+    static INTERRUPT: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    let link = Link::connect(place.rank, || {
+        // The library may not be open yet.
+        ASKED.store(true, Ordering::Relaxed);
+        if let Some(interrupt) = INTERRUPT.get() {
+            interrupt();
+        }
+    })?;
+    if link.is_none() && place.rank == 0 {
+        return Ok(None);
+    }
+    let work = || -> Result<Value, RuntimeError> {
+        let runtime = Runtime::open()?;
+        let _ = INTERRUPT.set(Box::new(runtime.interrupter()));
+        if link.is_none() {
+            interrupt::before_exit(runtime.interrupter());
+        }
+        let request = Request::Generate(request.clone());
+        runtime.request(&request, &mut |event| {
+            if ASKED.swap(false, Ordering::Relaxed)
+                && let Some(interrupt) = INTERRUPT.get()
+            {
+                interrupt();
+            }
+            if let Some(link) = &link {
+                link.send(event);
+            }
+        })
+    };
+    let outcome = work();
+    let Some(link) = &link else {
+        // What the other ranks did, the first one says.
+        outcome?;
+        return Ok(Some(ExitCode::SUCCESS));
+    };
+    let (event, code) = match outcome {
+        Ok(response) => (Event::Done { response }, ExitCode::SUCCESS),
+        Err(error) => (Event::Failed(error.into_told()), ExitCode::FAILURE),
+    };
+    link.send(event);
+    let _ = output;
+    Ok(Some(code))
+}
+
+/// Shows what happens while `work` is done, and then its answer.
+fn show(
+    request: &GenerateRequest,
+    output: &Output,
+    work: impl FnOnce(&mut (dyn FnMut(Event) + Send)) -> Result<Value, Failure>,
+) -> Result<ExitCode, Failure> {
     let rows = match &request.prompt {
         Prompt::Texts(texts) => texts.len(),
         Prompt::Chat { .. } => 1,
@@ -144,7 +320,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
         mid_line: false,
         failure: None,
     };
-    let answer = runtime.request(&Request::Generate(request), &mut |event| screen.show(event));
+    let answer = work(&mut |event| screen.show(event));
     let Screen {
         streams,
         mid_line,
@@ -172,7 +348,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(arguments: &Arguments, context: &Context<'_>) -> GenerateRequest {
+fn request(arguments: &Arguments, ranks: usize, context: &Context<'_>) -> GenerateRequest {
     let prompt = if let Some(user) = &arguments.chat {
         Prompt::Chat {
             user: user.clone(),
@@ -208,7 +384,9 @@ fn request(arguments: &Arguments, context: &Context<'_>) -> GenerateRequest {
         },
         dtype: arguments.dtype.clone(),
         device: arguments.device.clone(),
-        tp_size: arguments.tp,
+        tp_size: ranks,
+        tp_plan: arguments.parallel.tp_plan.clone().map(|plan| plan.0),
+        tp_timeout_s: arguments.parallel.tp_timeout,
         kernels: KernelChoice {
             off,
             config: arguments.kernels.clone().filter(|_| !off),
@@ -341,6 +519,7 @@ fn document(answer: &GenerateResponse) -> Value {
         "kernels": answer.kernels,
         "timings": answer.timings,
         "compiles": answer.compiles,
+        "parallel": answer.parallel,
     })
 }
 
@@ -371,6 +550,7 @@ mod tests {
             kernels: Vec::new(),
             timings: kernel_spec::protocol::Timings::default(),
             compiles: 0,
+            parallel: None,
         };
         assert_eq!(document(&answer)["tokens"], json!([1, 2]));
         answer.tokens.push(vec![]);

@@ -9,6 +9,7 @@ mod generate;
 mod info;
 mod list;
 mod lock;
+mod plan;
 mod selection;
 mod variants;
 mod vendor;
@@ -51,8 +52,10 @@ pub(crate) enum Command {
     Cache(cache::Arguments),
     /// Copy kernels into a folder for machines without a network
     Vendor(vendor::Arguments),
+    /// Say what would run on what, the bytes on each device, and what stands against it
+    Plan(plan::Arguments),
     /// Continue a prompt with a model whose ops run on kernels
-    Generate(generate::Arguments),
+    Generate(Box<generate::Arguments>),
     /// Compare kernels: correctness first, then time
     #[command(subcommand)]
     Bench(bench::Arguments),
@@ -74,6 +77,7 @@ impl Command {
             Self::List(arguments) => list::run(arguments, context),
             Self::Cache(arguments) => cache::run(arguments, context),
             Self::Vendor(arguments) => vendor::run(arguments, context),
+            Self::Plan(arguments) => plan::run(arguments, context),
             Self::Generate(arguments) => generate::run(arguments, context),
             Self::Bench(arguments) => bench::run(arguments, context),
             Self::Doctor(arguments) => doctor::run(arguments, context),

@@ -53,14 +53,21 @@ impl Buckets {
 
     /// All prefill shapes of requests with up to `rows` rows and `tokens` tokens, largest last.
     pub fn prompts(rows: i64, tokens: i64) -> Vec<(i64, i64)> {
+        Self::products(rows, tokens, SMALLEST_PROMPT)
+    }
+
+    /// All decode shapes of such requests: rows, and columns of the cache.
+    pub fn caches(rows: i64, tokens: i64) -> Vec<(i64, i64)> {
+        Self::products(rows, tokens, SMALLEST_CACHE)
+    }
+
+    fn products(rows: i64, tokens: i64, smallest: i64) -> Vec<(i64, i64)> {
         let sizes = |from: i64, to: i64| {
             std::iter::successors(Some(from), |size| size.checked_mul(2))
                 .take_while(move |size| *size < 2 * to)
         };
         sizes(1, rows.max(1))
-            .flat_map(|batch| {
-                sizes(SMALLEST_PROMPT, tokens.max(SMALLEST_PROMPT)).map(move |n| (batch, n))
-            })
+            .flat_map(|batch| sizes(smallest, tokens.max(smallest)).map(move |n| (batch, n)))
             .collect()
     }
 }

@@ -5,6 +5,7 @@
 
 mod buckets;
 mod dump;
+mod ranks;
 mod row;
 mod stop;
 
@@ -16,6 +17,7 @@ use tch::Tensor;
 
 pub use self::buckets::{Buckets, Shapes};
 pub use self::dump::LogitsDump;
+use self::ranks::Ranks;
 use self::row::Row;
 use crate::cache::KvCache;
 use crate::config::ModelConfig;
@@ -120,6 +122,8 @@ pub struct Generation {
     pub shapes: Shapes,
     /// All logits, where they were asked for.
     pub logits: Option<LogitsDump>,
+    /// Most collective operations of a decode step; 0 without ranks.
+    pub collectives_per_step: u64,
 }
 
 /// What a generation works with beside the model.
@@ -150,7 +154,11 @@ impl Model {
             return Err(ModelError::NoTokenizer(self.directory().to_owned()));
         }
         let sampling = Sampling::settle(&options.sampling, config)?;
-        let seed = options.sampling.seed.unwrap_or_else(rand::random);
+        let agreed = ranks::agree(
+            self.group(),
+            options.sampling.seed.unwrap_or_else(rand::random),
+            self.compiles_per_shape(),
+        )?;
         let eos = if options.ignore_eos {
             Vec::new()
         } else {
@@ -172,7 +180,7 @@ impl Model {
                 let text = surroundings
                     .tokenizer
                     .map(|t| (t.stream(), &*options.stop_strings));
-                Row::new(index, prompt, wanted.min(room), seed, text)
+                Row::new(index, prompt, wanted.min(room), agreed.seed, text)
             })
             .collect();
         let longest = rows.iter().map(Row::length).max().unwrap_or(1);
@@ -182,16 +190,18 @@ impl Model {
             .max()
             .unwrap_or(1)
             .max(longest);
-        let buckets = options.buckets.unwrap_or_else(|| {
-            if self.compiles_per_shape() {
-                Buckets::PowersOfTwo
-            } else {
-                Buckets::Exact
-            }
+        let buckets = options.buckets.unwrap_or(if agreed.compiles_per_shape {
+            Buckets::PowersOfTwo
+        } else {
+            Buckets::Exact
         });
         let shapes = buckets.shapes(rows.len() as i64, longest, filled, limit);
 
+        let ranks = self
+            .group()
+            .map(|group| Ranks::new(group.clone(), self.config(), rows.len(), &sampling));
         let mut run = Run {
+            ranks,
             cache: self.take_cache(shapes.batch, shapes.capacity)?,
             model: self,
             pad,
@@ -266,8 +276,25 @@ fn padding(model: &ModelConfig, config: &GenerationConfig) -> i64 {
     }
 }
 
+/// What came of choosing tokens.
+enum Flow {
+    /// All rows that go on have a new token.
+    Go {
+        /// Whether the caller wants no more.
+        stop: bool,
+    },
+    /// The caller, or that of another rank, wants to end.
+    Cancelled,
+    /// A row's logits are not numbers.
+    NotFinite {
+        /// The row.
+        row: usize,
+    },
+}
+
 /// One generation on its way.
 struct Run<'m, 's> {
+    ranks: Option<Ranks>,
     model: &'m mut Model,
     cache: KvCache,
     shapes: Shapes,
@@ -295,30 +322,39 @@ impl Run<'_, '_> {
 
         let mut step = 0;
         let mut decode_tokens = 0;
+        let mut collectives_per_step = 0;
+        let mut counted = self.collectives();
         loop {
             stopped |= self
                 .surroundings
                 .cancel
                 .is_some_and(|flag| flag.load(Ordering::Relaxed));
-            if stopped {
-                rows.iter_mut().for_each(Row::cancel);
-                break;
-            }
-            let mut host = host_logits(&logits, rows.len())?;
-            let width = host.len() / rows.len();
-            for (row, logits) in rows.iter_mut().zip(host.chunks_exact_mut(width)) {
-                if !row.active() {
-                    continue;
+            let before: usize = rows.iter().map(|row| row.tokens().len()).sum();
+            let flow = match self.ranks.take() {
+                Some(mut ranks) => {
+                    let flow = self.choose_with(&mut ranks, rows, &logits, stopped, on_event);
+                    self.ranks = Some(ranks);
+                    flow
                 }
-                if logits.iter().any(|logit| !logit.is_finite()) {
-                    return Err(self.not_finite(row, step));
+                None => self.choose(rows, &logits, stopped, on_event),
+            };
+            match flow {
+                Ok(Flow::Cancelled) => {
+                    rows.iter_mut().for_each(Row::cancel);
+                    break;
                 }
-                decode_tokens += usize::from(step > 0);
-                stopped |= row
-                    .choose(logits, &self.sampling, &self.eos, on_event)?
-                    .is_break();
+                Ok(Flow::Go { stop }) => stopped |= stop,
+                Ok(Flow::NotFinite { row }) => return Err(self.not_finite(&rows[row], step)),
+                Err(error) => return Err(error),
             }
-            if !rows.iter().any(Row::active) {
+            let after: usize = rows.iter().map(|row| row.tokens().len()).sum();
+            let now = self.collectives();
+            if step > 0 {
+                decode_tokens += after - before;
+                collectives_per_step = collectives_per_step.max(now - counted);
+            }
+            counted = now;
+            if !self.goes_on(rows) {
                 break;
             }
             step += 1;
@@ -338,7 +374,62 @@ impl Run<'_, '_> {
             decode_tokens,
             shapes: self.shapes,
             logits: self.dump.take(),
+            collectives_per_step,
         })
+    }
+
+    /// Chooses the next token of each row that goes on.
+    fn choose(
+        &mut self,
+        rows: &mut [Row<'_>],
+        logits: &Tensor,
+        stopped: bool,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Flow> {
+        if stopped {
+            return Ok(Flow::Cancelled);
+        }
+        let mut stop = false;
+        let mut host = host_logits(logits, rows.len())?;
+        let width = host.len() / rows.len();
+        for (n, (row, logits)) in rows
+            .iter_mut()
+            .zip(host.chunks_exact_mut(width))
+            .enumerate()
+        {
+            if !row.active() {
+                continue;
+            }
+            if logits.iter().any(|logit| !logit.is_finite()) {
+                return Ok(Flow::NotFinite { row: n });
+            }
+            stop |= row
+                .choose(logits, &self.sampling, &self.eos, on_event)?
+                .is_break();
+        }
+        Ok(Flow::Go { stop })
+    }
+
+    /// Collective operations so far.
+    fn collectives(&self) -> u64 {
+        let group = self.model.group();
+        group.map_or(0, |group| group.collectives.counts().total())
+    }
+
+    /// Whether any row needs another step.
+    fn goes_on(&self, rows: &[Row<'_>]) -> bool {
+        match &self.ranks {
+            Some(ranks) => ranks.goes_on(),
+            None => rows.iter().any(Row::active),
+        }
+    }
+
+    /// The logits to choose from: those of all tokens, or with ranks of this rank's part.
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        match &self.ranks {
+            Some(_) => self.model.local_logits(hidden),
+            None => self.model.logits(hidden),
+        }
     }
 
     /// Runs the prompts; returns the logits after each row's last token, [B, V].
@@ -372,7 +463,7 @@ impl Run<'_, '_> {
         let last = hidden
             .f_reshape([batch * prompt, width])?
             .f_index_select(0, &index)?;
-        self.model.logits(&last)
+        self.logits(&last)
     }
 
     /// Feeds each row's newest token; returns the logits, [B, V].
@@ -384,11 +475,12 @@ impl Run<'_, '_> {
             (ids[n], positions[n]) = row.next_input(self.pad);
         }
         let hidden = self.model.decode(&ids, &positions, &mut self.cache, None)?;
-        let logits = self.model.logits(&hidden.f_squeeze_dim(1)?)?;
+        let hidden = hidden.f_squeeze_dim(1)?;
         if let Some(dump) = &mut self.dump {
-            dump.step(logits.f_narrow(0, 0, rows.len() as i64)?);
+            let all = self.model.logits(&hidden)?;
+            dump.step(all.f_narrow(0, 0, rows.len() as i64)?);
         }
-        Ok(logits)
+        self.logits(&hidden)
     }
 
     /// Looks for the layer where numbers went wrong by running the row again, layer by layer.

@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use super::stop::StopFilter;
 use super::{Event, Finish, RowOutput};
 use crate::error::Result;
+use crate::parallel::Candidates;
 use crate::sampling::{Sampling, random_of_row};
 use crate::tokenizer::TextStream;
 
@@ -81,13 +82,22 @@ impl<'a> Row<'a> {
         self.finish.is_none()
     }
 
-    /// Token and column of the next step. A row that has ended writes padding over and over into
-    /// the column after its last fed token, which nobody reads.
+    /// Whether its tokens alone end it: the last one is among `eos`, or there are as many as may be. Unlike
+    /// a text, every rank knows that.
+    pub(super) fn complete(&self, eos: &[i64]) -> bool {
+        self.tokens().len() >= self.most_new
+            || self.tokens().last().is_some_and(|id| eos.contains(id))
+    }
+
+    /// Ends it where it is not complete: its text has what it was to stop at.
+    pub(super) fn stop(&mut self) {
+        self.finish.get_or_insert(Finish::Stop);
+    }
+
+    /// Token and column of the next step. A row that has ended writes its last token over and over
+    /// into the column after its last fed one, which nobody reads.
     pub(super) fn next_input(&self, pad: i64) -> (i64, i64) {
-        let id = match self.history.last() {
-            Some(id) if self.active() => *id,
-            _ => pad,
-        };
+        let id = self.history.last().copied().unwrap_or(pad);
         (id, self.length() - 1)
     }
 
@@ -104,6 +114,29 @@ impl<'a> Row<'a> {
         on_event: &mut OnEvent<'_>,
     ) -> Result<ControlFlow<()>> {
         let id = sampling.choose(logits, &self.history, &mut self.random) as i64;
+        self.accept(id, eos, on_event)
+    }
+
+    /// Chooses the next token from prepared logits of all tokens that can be chosen.
+    pub(super) fn choose_among(
+        &mut self,
+        candidates: &mut Candidates,
+        sampling: &Sampling,
+        eos: &[i64],
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<ControlFlow<()>> {
+        let index = sampling.select(&mut candidates.logits, &mut self.random);
+        let id = candidates.ids.get(index).copied().unwrap_or(0);
+        self.accept(id, eos, on_event)
+    }
+
+    /// Appends a token, and ends the row where it is the last.
+    fn accept(
+        &mut self,
+        id: i64,
+        eos: &[i64],
+        on_event: &mut OnEvent<'_>,
+    ) -> Result<ControlFlow<()>> {
         self.history.push(id);
         if eos.contains(&id) {
             self.finish = Some(Finish::Stop);

@@ -94,7 +94,7 @@ type Verdict = Result<Passed, Refusal>;
 impl<'a> Gate<'a> {
     pub(super) fn new(model: &'a Model) -> Self {
         Self {
-            config: model.config(),
+            config: model.local_config(),
             dtype: model.dtype(),
             transfer: model.transfer(),
             random: ChaCha8Rng::seed_from_u64(SEED),

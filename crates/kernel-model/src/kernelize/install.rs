@@ -245,7 +245,7 @@ fn install_norm(
 
     let mut gate = Gate::new(model);
     let mut adapters = Vec::new();
-    let config = model.config();
+    let config = model.local_config();
     let mut seen: Vec<Option<i64>> = Vec::new();
     let mut check = |site: &NormSite, heads: Option<i64>| -> Result<(), Refusal> {
         let adapter = adapter(site)?;

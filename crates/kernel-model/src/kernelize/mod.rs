@@ -28,6 +28,7 @@ pub use self::options::KernelizeOptions;
 pub use self::report::{Incidents, KernelReport};
 pub use self::single::SingleKernel;
 pub use self::slot::Slot;
+use crate::config::{Dtype, ModelConfig};
 use crate::error::{ModelError, Result};
 use crate::model::Model;
 use crate::ops;
@@ -48,10 +49,7 @@ pub fn kernelize(
     bridge: &mut BridgeSource<'_>,
     options: &KernelizeOptions,
 ) -> Result<KernelReport> {
-    let device = match model.device() {
-        Device::Cpu => DeviceType::Cpu,
-        Device::Tpu => DeviceType::Tpu,
-    };
+    let device = device_type(model.device());
     let mut work = Work {
         registry,
         bridge,
@@ -72,6 +70,72 @@ pub fn kernelize(
         work.nothing_replaced(config)?;
     }
     Ok(work.report)
+}
+
+/// What a slot is to run on, as far as that is known before anything is fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intention {
+    /// The slot.
+    pub slot: Slot,
+    /// The kernel; `None` for the default op.
+    pub reference: Option<KernelRef>,
+    /// Why.
+    pub reason: String,
+    /// Whether a kernel is named for it that cannot be used.
+    pub refused: bool,
+}
+
+/// What [`kernelize`] would try for a model of this config, which is that of one rank.
+pub fn intend(
+    model: &ModelConfig,
+    dtype: Dtype,
+    device: Device,
+    config: &KernelConfig,
+    registry: &Registry,
+    options: &KernelizeOptions,
+) -> Vec<Intention> {
+    let mut no_bridge = || Err(BridgeError::Interrupted);
+    let work = Work {
+        registry,
+        bridge: &mut no_bridge,
+        options,
+        device: device_type(device),
+        policy: options.fallback.unwrap_or(config.fallback),
+        report: KernelReport::default(),
+    };
+    let intention = |slot: Slot| match work.choose(config, slot) {
+        Choice::Default(reason) => Intention {
+            slot,
+            reference: None,
+            reason,
+            refused: false,
+        },
+        Choice::Kernel { op, reference, .. } => {
+            match work.check_constraints(model, dtype, slot, op, &reference) {
+                Ok(()) => Intention {
+                    slot,
+                    reason: "fits what the index says of it; the numeric gate runs when the model                              is loaded"
+                        .to_owned(),
+                    reference: Some(reference),
+                    refused: false,
+                },
+                Err(reason) => Intention {
+                    slot,
+                    reference: None,
+                    reason: format!("`{reference}` does not fit: {reason}"),
+                    refused: true,
+                },
+            }
+        }
+    };
+    Slot::ALL.into_iter().map(intention).collect()
+}
+
+fn device_type(device: Device) -> DeviceType {
+    match device {
+        Device::Cpu => DeviceType::Cpu,
+        Device::Tpu => DeviceType::Tpu,
+    }
 }
 
 /// What a slot is to run on.
@@ -218,7 +282,7 @@ impl Work<'_> {
         op: OpName,
         reference: &KernelRef,
     ) -> Result<(Resolved, Passed), Refusal> {
-        self.check_constraints(model, slot, op, reference)
+        self.check_constraints(model.local_config(), model.dtype(), slot, op, reference)
             .map_err(Refusal::Kernel)?;
         let interpret = self.options.interpret;
         let (resolved, verified) = obtain(self.registry, reference, self.device, interpret)
@@ -246,12 +310,13 @@ impl Work<'_> {
     /// What the op means and what the index says of the kernel, before anything is fetched.
     fn check_constraints(
         &self,
-        model: &Model,
+        config: &ModelConfig,
+        dtype: Dtype,
         slot: Slot,
         op: OpName,
         reference: &KernelRef,
     ) -> Result<(), String> {
-        if let Some(reason) = slot::misfit(op, model) {
+        if let Some(reason) = slot::misfit(op, config) {
             return Err(reason);
         }
         let index = self.registry.index().map_err(|error| error.to_string())?;
@@ -267,7 +332,7 @@ impl Work<'_> {
                 devices.join(", ")
             ));
         }
-        let unmet = entry.constraints.unmet(&slot.shape(model));
+        let unmet = entry.constraints.unmet(&slot.shape(config, dtype));
         if unmet.is_empty() {
             Ok(())
         } else {

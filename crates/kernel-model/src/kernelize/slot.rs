@@ -5,7 +5,7 @@ use kernel_spec::index::OpShape;
 use kernel_spec::op::{Activation as SpecActivation, Layout};
 use kernel_spec::{DType, OpName};
 
-use crate::config::Dtype;
+use crate::config::{Dtype, ModelConfig};
 use crate::family::RotaryLayout;
 use crate::model::Model;
 use crate::ops::Activation;
@@ -70,10 +70,22 @@ impl Slot {
         }
     }
 
+    /// The same, from a config.
+    pub(crate) fn places(self, config: &ModelConfig) -> usize {
+        let family = config.family;
+        let of_layer = match self {
+            Self::RmsNorm => {
+                2 + 2 * usize::from(family.query_key_norm) + 2 * usize::from(family.post_norms)
+            }
+            _ => 1,
+        };
+        let final_norm = usize::from(self == Self::RmsNorm);
+        usize::try_from(config.layers).unwrap_or(0) * of_layer + final_norm
+    }
+
     /// What the model calls the op with, for the constraints of the index.
-    pub(super) fn shape(self, model: &Model) -> OpShape {
-        let config = model.config();
-        let dtype = match model.dtype() {
+    pub(super) fn shape(self, config: &ModelConfig, dtype: Dtype) -> OpShape {
+        let dtype = match dtype {
             Dtype::Float32 => DType::F32,
             Dtype::BFloat16 => DType::Bf16,
             Dtype::Float16 => DType::F16,
@@ -98,8 +110,7 @@ fn spec_activation(activation: Activation) -> Option<SpecActivation> {
 }
 
 /// Why an op's own meaning does not fit a model, whatever a kernel does; `None` where it fits.
-pub(super) fn misfit(op: OpName, model: &Model) -> Option<String> {
-    let config = model.config();
+pub(super) fn misfit(op: OpName, config: &ModelConfig) -> Option<String> {
     let gelu = matches!(config.activation, Activation::Gelu | Activation::GeluTanh);
     match op {
         OpName::SwiGluMlp | OpName::SiluAndMul | OpName::Silu

@@ -27,7 +27,7 @@ fn the_first_of_equal_logits_wins() {
 #[test]
 fn repetition_penalty_counts_a_token_once_and_pushes_both_signs_down() {
     let mut logits = [2.0, -2.0, 1.0];
-    penalize_repetition(&mut logits, &[0, 0, 1, 99, -5], 2.0);
+    penalize_repetition(&mut logits, 0, &[0, 0, 1, 99, -5], 2.0);
     assert_eq!(logits, [1.0, -4.0, 1.0]);
 }
 

@@ -16,8 +16,9 @@ use self::file::WeightFile;
 use crate::config::Dtype;
 use crate::config::fields::{Fields, read_json};
 use crate::error::{ModelError, Result};
+use crate::parallel::{Part, Shard};
 
-const SINGLE: &str = "model.safetensors";
+pub(crate) const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// All weight files of a model directory, opened and checked, and which tensor lies in which.
@@ -27,6 +28,7 @@ pub struct Weights {
     files: Vec<WeightFile>,
     places: BTreeMap<String, usize>,
     taken: BTreeSet<String>,
+    bytes_taken: u64,
     kind: Kind,
 }
 
@@ -51,6 +53,7 @@ impl Weights {
             files,
             places,
             taken: BTreeSet::new(),
+            bytes_taken: 0,
             kind: Kind::Float,
         })
     }
@@ -66,6 +69,17 @@ impl Weights {
         [Dtype::Float32, Dtype::BFloat16, Dtype::Float16]
             .into_iter()
             .find(|dtype| file.kind(name) == Some(dtype.kind()))
+    }
+
+    /// Shape of a tensor in its file.
+    pub fn shape(&self, name: &str) -> Option<Vec<i64>> {
+        self.files[*self.places.get(name)?].shape(name)
+    }
+
+    /// Bytes that a value of a tensor takes in its file, if it can be a weight.
+    pub fn stored_bytes_of_value(&self, name: &str) -> Option<u64> {
+        let file = &self.files[*self.places.get(name)?];
+        Some(file.kind(name)?.elt_size_in_bytes() as u64)
     }
 
     /// Bytes of all weight files together.
@@ -107,8 +121,38 @@ impl Weights {
         Ok(())
     }
 
+    /// Bytes of the files that were handed out, each time that they were.
+    pub fn bytes_taken(&self) -> u64 {
+        self.bytes_taken
+    }
+
+    /// A rank's part of a tensor in the wanted dtype. Rows without padding are a view of the mapping,
+    /// as in [`Weights::take`]; all else is a copy, and what is not in it is not read.
+    pub fn take_shard(&mut self, name: &str, shard: &Shard) -> Result<Tensor> {
+        let stored = self.stored(name)?;
+        let (shape, kind) = (stored.size(), stored.f_kind()?);
+        self.bytes_taken += shard.read_values(&shape) as u64 * kind.elt_size_in_bytes() as u64;
+        let tensor = match shard {
+            Shard::Whole | Shard::OnFirstRank { first: true } => stored,
+            Shard::OnFirstRank { first: false } => stored.f_zeros_like()?,
+            Shard::Slices { dimension, parts } => match parts.as_slice() {
+                [part] if *dimension == 0 && part.len() == part.held => {
+                    stored.f_narrow(0, part.range.start, part.held)?
+                }
+                parts => slices(&stored, *dimension, parts)?,
+            },
+        };
+        // Keeps the storage where the kind is the same.
+        Ok(tensor.f_to_kind(self.kind)?)
+    }
+
     /// A tensor in the wanted dtype: a view of the mapping, or a converted copy.
     pub fn take(&mut self, name: &str) -> Result<Tensor> {
+        self.take_shard(name, &Shard::Whole)
+    }
+
+    /// A view of a tensor as its file has it.
+    fn stored(&mut self, name: &str) -> Result<Tensor> {
         let Some(place) = self.places.get(name) else {
             return Err(ModelError::MissingTensors {
                 directory: self.directory.clone(),
@@ -117,8 +161,7 @@ impl Weights {
         };
         let tensor = self.files[*place].tensor(name)?;
         self.taken.insert(name.to_owned());
-        // Keeps the storage where the kind is the same.
-        Ok(tensor.f_to_kind(self.kind)?)
+        Ok(tensor)
     }
 
     /// Names of tensors that nothing asked for. Rotary frequencies, which old checkpoints store
@@ -131,6 +174,20 @@ impl Weights {
             .cloned()
             .collect()
     }
+}
+
+/// Slices of a tensor, one behind the other, each with zeros up to the length that it is held in.
+fn slices(stored: &Tensor, dimension: i64, parts: &[Part]) -> Result<Tensor> {
+    let mut pieces = Vec::new();
+    for part in parts {
+        pieces.push(stored.f_narrow(dimension, part.range.start, part.len())?);
+        if part.held > part.len() {
+            let mut shape = stored.size();
+            shape[dimension as usize] = part.held - part.len();
+            pieces.push(stored.f_new_zeros(&shape, (stored.f_kind()?, stored.device()))?);
+        }
+    }
+    Ok(Tensor::f_cat(&pieces, dimension)?)
 }
 
 type Shards = (Vec<WeightFile>, BTreeMap<String, usize>);

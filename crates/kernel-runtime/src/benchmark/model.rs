@@ -258,6 +258,7 @@ pub(super) fn model_arm(
             device: Device::Cpu,
             kernels: &kernels,
             registry: &run.request.registry,
+            group: None,
         },
         run.events,
     )?;
