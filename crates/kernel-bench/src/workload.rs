@@ -89,6 +89,17 @@ impl OpKind {
         Self::NAMES[self as usize]
     }
 
+    /// The op that a kernel's op is compared as.
+    pub fn of(op: OpName) -> Self {
+        match op {
+            OpName::Attention => Self::Attention,
+            OpName::DecodeAttention => Self::DecodeAttention,
+            OpName::RmsNorm => Self::RmsNorm,
+            OpName::RotaryPosEmb => Self::Rotary,
+            OpName::SwiGluMlp | OpName::GeGluMlp | OpName::SiluAndMul | OpName::Silu => Self::Mlp,
+        }
+    }
+
     /// Ops of kernels that fill it, the one that takes over most first.
     pub fn ops(self) -> &'static [OpName] {
         match self {
@@ -223,6 +234,11 @@ impl OpShape {
                 Ok(shape)
             })
             .collect()
+    }
+
+    /// The sizes by their letters.
+    pub fn sizes(&self) -> &BTreeMap<&'static str, i64> {
+        &self.sizes
     }
 
     fn size(&self, name: &str) -> i64 {

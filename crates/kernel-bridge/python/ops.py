@@ -291,8 +291,8 @@ class JaxOp:
             return self._shapes(values)
         raise RuntimeError(f"the tensors are on {devices[0]}, and torch_tpu is not in use")
 
-    def _shapes(self, values):
-        """What the op returns for meta tensors: shapes and types, nothing computed."""
+    def _traceable(self, values):
+        """The function of arrays that a call means, and their shapes and types; nothing computed."""
         arrays, plan = [], []
 
         def structure(tensor):
@@ -311,7 +311,12 @@ class JaxOp:
                 plan.append(
                     _Sequence(_NO_TENSOR if item is None else structure(item) for item in value)
                 )
-        shapes = jax.eval_shape(self._function_of(plan), *arrays)
+        return self._function_of(plan), arrays
+
+    def _shapes(self, values):
+        """What the op returns for meta tensors."""
+        function, arrays = self._traceable(values)
+        shapes = jax.eval_shape(function, *arrays)
         return jax.tree_util.tree_map(
             lambda leaf: torch.empty(
                 leaf.shape, dtype=exchange.TORCH_TYPES[leaf.dtype], device="meta"

@@ -201,6 +201,12 @@ pub enum BridgeError {
         /// Class of what it returned.
         found: String,
     },
+    /// The process that checks kernels failed as such.
+    #[error("the process that checks kernels failed: {problem}")]
+    Worker {
+        /// What happened.
+        problem: String,
+    },
     /// The user asked for a stop.
     #[error("interrupted")]
     Interrupted,
@@ -225,6 +231,7 @@ impl BridgeError {
             Self::Argument { .. } => "kernel-argument",
             Self::Compile { .. } => "kernel-compile",
             Self::Call { .. } | Self::Result { .. } => "kernel-call",
+            Self::Worker { .. } => "check-process",
             Self::Interrupted => "interrupted",
             Self::Tensor(_) => "tensor",
             Self::Host(_) => "internal",

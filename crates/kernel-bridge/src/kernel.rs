@@ -173,7 +173,7 @@ fn load_tree(
 
 /// A module name of ours: by content, so that two kernels with one id, or two versions of one
 /// kernel, never meet, and one kernel found in two places is loaded once.
-fn module_name(kernel: &VerifiedKernel) -> String {
+pub(crate) fn module_name(kernel: &VerifiedKernel) -> String {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
         hash.update((bytes.len() as u64).to_le_bytes());

@@ -18,6 +18,7 @@
 mod artifacts;
 mod attributes;
 mod call;
+pub mod check;
 mod compile;
 mod direct;
 mod distributed;

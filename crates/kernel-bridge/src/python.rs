@@ -23,7 +23,35 @@ const MODULES: [(&str, &str); 11] = [
     ("layers", include_str!("../python/layers.py")),
     ("script", include_str!("../python/script.py")),
 ];
-const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
+/// Further modules of the child process that `check` runs jobs in, in the same order.
+const CHECK_MODULES: [(&str, &str); 7] = [
+    ("check_case", include_str!("../python/check_case.py")),
+    (
+        "check_attention",
+        include_str!("../python/check_attention.py"),
+    ),
+    (
+        "check_contracts",
+        include_str!("../python/check_contracts.py"),
+    ),
+    ("check_inspect", include_str!("../python/check_inspect.py")),
+    (
+        "check_compiler",
+        include_str!("../python/check_compiler.py"),
+    ),
+    ("check_jobs", include_str!("../python/check_jobs.py")),
+    ("check_server", include_str!("../python/check_server.py")),
+];
+pub(crate) const BOOTSTRAP: &str = include_str!("../python/bootstrap.py");
+
+/// The sources of the whole package, by module name and in the order of their imports.
+pub(crate) fn check_sources() -> serde_json::Map<String, serde_json::Value> {
+    MODULES
+        .iter()
+        .chain(&CHECK_MODULES)
+        .map(|(name, source)| ((*name).to_owned(), serde_json::Value::from(*source)))
+        .collect()
+}
 
 /// The modules that the Rust side calls.
 pub(crate) struct HostModules {

@@ -11,6 +11,7 @@
 //! `kernel-bench`.
 
 pub mod correctness;
+pub mod estimate;
 pub mod record;
 pub mod report;
 pub mod statistics;

@@ -6,6 +6,8 @@
 //! [`kernel_spec::protocol`] is the language between the two.
 
 pub mod benchmark;
+pub mod check;
+pub mod estimate;
 pub mod failure;
 pub mod generate;
 pub mod interface;
@@ -78,6 +80,14 @@ pub fn run(request: Request, events: &Events) -> Result<serde_json::Value, Runti
                 agree: record.correctness.ok,
                 record: serde_json::to_value(record).map_err(RuntimeError::Response)?,
             };
+            serde_json::to_value(response).map_err(RuntimeError::Response)
+        }
+        Request::Check(request) => {
+            let response = check::run(&request, events)?;
+            serde_json::to_value(response).map_err(RuntimeError::Response)
+        }
+        Request::Estimate(request) => {
+            let response = estimate::run(&request, events)?;
             serde_json::to_value(response).map_err(RuntimeError::Response)
         }
     }

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::PlanRequest;
 
+pub mod check;
+
 /// Version of the C interface and of the messages in this module. Any change to either raises it.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// What the command asks of the runtime library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +27,10 @@ pub enum Request {
     Benchmark(BenchmarkRequest),
     /// Say what would run.
     Plan(PlanRequest),
+    /// Check a kernel without a TPU.
+    Check(check::CheckRequest),
+    /// Compare two implementations of an op by the estimates of the compiler for TPUs.
+    Estimate(EstimateRequest),
 }
 
 /// How the runtime library reaches kernels: the shared flags of the command.
@@ -256,6 +262,17 @@ pub struct BenchmarkRequest {
     pub registry: RegistrySettings,
 }
 
+/// Compare two arms on TPUs that are not there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EstimateRequest {
+    /// The arms, the op and its shapes.
+    pub comparison: BenchmarkRequest,
+    /// TPU generations.
+    pub targets: Vec<String>,
+    /// Seconds that one build may take.
+    pub time_limit_s: f64,
+}
+
 /// What two arms are compared on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -353,7 +370,7 @@ pub enum Event {
     },
     /// The last event of a request that went well: the response as JSON.
     Done {
-        /// [`GenerateResponse`] or [`BenchmarkResponse`].
+        /// [`GenerateResponse`], [`BenchmarkResponse`] or [`check::CheckResponse`].
         response: serde_json::Value,
     },
     /// The last event of a request that failed.

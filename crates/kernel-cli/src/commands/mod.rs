@@ -2,6 +2,7 @@
 
 mod bench;
 mod cache;
+mod check;
 mod completions;
 mod doctor;
 mod fetch;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     Plan(plan::Arguments),
     /// Continue a prompt with a model whose ops run on kernels
     Generate(Box<generate::Arguments>),
+    /// Find out whether a kernel is right, builds for every TPU, and what it may cost there
+    Check(check::Arguments),
     /// Compare kernels: correctness first, then time
     #[command(subcommand)]
     Bench(bench::Arguments),
@@ -79,6 +82,7 @@ impl Command {
             Self::Vendor(arguments) => vendor::run(arguments, context),
             Self::Plan(arguments) => plan::run(arguments, context),
             Self::Generate(arguments) => generate::run(arguments, context),
+            Self::Check(arguments) => check::run(arguments, context),
             Self::Bench(arguments) => bench::run(arguments, context),
             Self::Doctor(arguments) => doctor::run(arguments, context),
             Self::Completions(arguments) => completions::run(arguments, context),

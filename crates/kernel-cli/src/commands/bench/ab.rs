@@ -58,6 +58,15 @@ pub(crate) struct Arguments {
     /// Let kernels that have only a TPU build run in interpret mode: compared, and never judged
     #[arg(long)]
     interpret: bool,
+    /// Estimate for these TPU generations with their compiler, and measure nothing: v5e,v6e,...
+    #[arg(
+        long,
+        value_name = "T,...",
+        value_delimiter = ',',
+        requires = "op",
+        conflicts_with_all = ["budget", "confidence", "interpret", "cache"]
+    )]
+    target: Vec<String>,
     /// Write the record, all samples included, to this file
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -69,10 +78,12 @@ enum Caches {
     Flushed,
 }
 
+/// Named sizes of an op.
 #[derive(Debug, Clone)]
-struct Sizes(BTreeMap<String, usize>);
+pub(in crate::commands) struct Sizes(pub(in crate::commands) BTreeMap<String, usize>);
 
-fn parse_shape(text: &str) -> Result<Sizes, String> {
+/// Reads sizes of the form `T=128,D=64`.
+pub(in crate::commands) fn parse_shape(text: &str) -> Result<Sizes, String> {
     let size = |word: &str| {
         let (name, value) = word
             .split_once('=')
@@ -90,11 +101,12 @@ fn parse_shape(text: &str) -> Result<Sizes, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
-    super::measured::run(
-        request(arguments, context),
-        arguments.output.as_deref(),
-        context,
-    )
+    let comparison = request(arguments, context);
+    let output = arguments.output.as_deref();
+    if arguments.target.is_empty() {
+        return super::measured::run(comparison, output, context);
+    }
+    super::estimated::run(comparison, &arguments.target, output, context)
 }
 
 fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {

@@ -72,7 +72,7 @@ pub(super) fn run(
 }
 
 /// The record without its own `format`, which the document of `--json` has in front.
-fn without_format(record: Value) -> Value {
+pub(super) fn without_format(record: Value) -> Value {
     match record {
         Value::Object(mut fields) => {
             fields.shift_remove("format");

@@ -1,6 +1,7 @@
 //! `bench`: measure kernels, and look at what was measured.
 
 mod ab;
+mod estimated;
 mod measured;
 mod report;
 mod script;
@@ -9,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(super) use self::ab::{Sizes, parse_shape};
 use super::Context;
 use crate::failure::Failure;
 
