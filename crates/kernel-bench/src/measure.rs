@@ -276,7 +276,7 @@ mod tests {
         // 2.1 calls and 1.9 calls of 100 us.
         assert_eq!(batches([47e-6, 52e-6]), [3, 3]);
         assert_eq!(batches([52e-6, 47e-6]), [3, 3]);
-        assert_eq!(batches([1e-6, 1e-3]), [100, 1]);
+        assert_eq!(batches([1.1e-6, 1e-3]), [91, 1]);
     }
 
     #[test]

@@ -4,6 +4,10 @@
 //! what disturbs a machine lasts longer than a round, so neighbours are no independent evidence, and
 //! an interval from single rounds would be too narrow. The values are sorted once; a resample is
 //! then only a count of how often each was drawn, and its median one walk over the counts.
+//!
+//! With few blocks the spread of the resamples is itself known badly, and on the whole too small. So
+//! each resample is set off by as much as a spread from so many blocks may be off, which gives
+//! intervals the tails of Student's t with one degree of freedom less than there are blocks.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -70,6 +74,8 @@ impl Distribution {
         let block = block_length(count);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut drawn = vec![0_u32; count];
+        let estimate = median(&mut values.to_vec())?;
+        let blocks = count as f64 / block as f64;
         let resamples = (0..RESAMPLES)
             .map(|_| {
                 drawn.fill(0);
@@ -81,11 +87,12 @@ impl Distribution {
                     }
                     left -= block.min(left);
                 }
-                median_of_counts(&sorted, &drawn)
+                let resample = median_of_counts(&sorted, &drawn);
+                estimate + (resample - estimate) * spread_factor(blocks, &mut random)
             })
             .collect();
         Some(Self {
-            estimate: median(&mut values.to_vec())?,
+            estimate,
             resamples,
         })
     }
@@ -162,6 +169,18 @@ impl Distribution {
 /// disturbances that last several rounds.
 fn block_length(count: usize) -> usize {
     ((2.0 * (count as f64).cbrt()).ceil() as usize).clamp(1, count.div_ceil(5))
+}
+
+/// What a spread that was estimated from so many blocks has to be multiplied by: a draw of
+/// `sqrt(n / (n - 1))` (the spread is taken about their own mean) over `sqrt(chi2 / (n - 1))`, with
+/// chi squared by the cube of a normal (Wilson and Hilferty 1931).
+fn spread_factor(blocks: f64, random: &mut ChaCha8Rng) -> f64 {
+    let freedom = (blocks - 1.0).max(1.0);
+    let variance = 2.0 / (9.0 * freedom);
+    let root = 1.0 - variance + variance.sqrt() * standard_normal(random);
+    // Below, the cube leaves the region where it follows chi squared; 0.3 is one draw in thousands.
+    let chi_squared = root.max(0.3).powi(3);
+    (blocks / freedom / chi_squared).sqrt()
 }
 
 fn median_of_counts(sorted: &[f64], drawn: &[u32]) -> f64 {
