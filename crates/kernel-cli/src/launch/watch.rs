@@ -26,8 +26,8 @@ struct Rank {
     moved: Instant,
     /// How it ended, where it said so.
     outcome: Option<Result<(), Failure>>,
-    /// Whether it hung up.
-    gone: bool,
+    /// When it hung up.
+    gone: Option<Instant>,
 }
 
 /// All ranks of a run.
@@ -72,7 +72,7 @@ impl Watch {
             progress: (0, 0),
             moved: now,
             outcome: None,
-            gone: false,
+            gone: None,
         };
         Self {
             ranks: vec![rank; ranks],
@@ -124,7 +124,7 @@ impl Watch {
     /// A rank has hung up.
     pub(crate) fn gone(&mut self, index: usize, now: Instant) {
         if let Some(rank) = self.ranks.get_mut(index) {
-            rank.gone = true;
+            rank.gone.get_or_insert(now);
             if rank.outcome.is_none() {
                 self.failed.get_or_insert((index, now));
             }
@@ -158,14 +158,14 @@ impl Watch {
         if age < AFTERMATH {
             return Verdict::GoOn;
         }
-        // A rank that vanished explains those that lost it; so does a failure of another kind.
-        for (index, rank) in self.ranks.iter().enumerate() {
-            if rank.gone && rank.outcome.is_none() {
-                return Verdict::Lost {
-                    rank: index,
-                    process: rank.process,
-                };
-            }
+        // A rank that vanished explains those that lost it; so does a failure of another kind. Of
+        // several the first counts, since the launcher ends the others.
+        let lost = self.ranks.iter().enumerate().filter_map(|(index, rank)| {
+            let gone = rank.gone.filter(|_| rank.outcome.is_none())?;
+            Some((gone, index, rank.process))
+        });
+        if let Some((_, rank, process)) = lost.min_by_key(|(gone, ..)| *gone) {
+            return Verdict::Lost { rank, process };
         }
         let failures: Vec<(usize, &Failure)> = self
             .ranks
@@ -287,6 +287,20 @@ mod tests {
         let lost = Verdict::Lost {
             rank: 1,
             process: Some(101),
+        };
+        assert_eq!(watch.verdict(now + AFTERMATH), lost);
+    }
+
+    #[test]
+    fn of_ranks_that_vanish_the_first_is_named_and_not_those_that_the_launcher_ended() {
+        let now = Instant::now();
+        let mut watch = up(3, now);
+        watch.gone(2, now);
+        watch.gone(0, now + Duration::from_millis(10));
+        watch.gone(1, now + Duration::from_millis(10));
+        let lost = Verdict::Lost {
+            rank: 2,
+            process: Some(102),
         };
         assert_eq!(watch.verdict(now + AFTERMATH), lost);
     }
