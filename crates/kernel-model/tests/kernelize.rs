@@ -488,7 +488,11 @@ fn a_machine_description_is_not_what_decides_the_build() {
         .build()
         .unwrap();
     let mut model = load("llama", "config.json", Dtype::Float32);
-    let config = KernelConfig::default();
+    let config = KernelConfig::from_model_config(&json!({"kernel_config": {
+        "kernel_mapping": {"RMSNorm": "hub-kernels/rms-norm@v1:RMSNorm"},
+        "inherit_mapping": false,
+    }}))
+    .unwrap();
     let options = KernelizeOptions::default();
     let report = kernelize(&mut model, &config, &registry, &mut start_bridge, &options).unwrap();
     assert_eq!(
