@@ -17,7 +17,7 @@ fn a_table_shows_both_arms_their_distributions_and_the_verdict() {
         "A: default",
         "B: org/norm@v1:RMSNorm, commit 0123456789ab",
         "build torch-cpu, replaced: rms_norm (61 of 61",
-        "0.501 [0.500, 0.502]",
+        "0.501 [0.499, 0.502]",
         "faster",
         "no difference",
         "far out",
