@@ -132,9 +132,10 @@ impl EstimatedComparison {
                 right(format!("{}, {}", share(&row.a), share(&row.b))),
             ]);
         }
-        let mut text = format!(
-            "ESTIMATES by the compiler for TPUs; nothing was measured on a TPU.\n{table}\n"
-        );
+        let mut lines = vec![
+            "ESTIMATES by the compiler for TPUs; nothing was measured on a TPU.".to_owned(),
+            table.to_string(),
+        ];
         let methods: std::collections::BTreeSet<&str> = self
             .samples
             .iter()
@@ -142,28 +143,28 @@ impl EstimatedComparison {
             .filter_map(|entry| entry.method.as_deref())
             .collect();
         if !methods.is_empty() {
-            text += &format!(
-                "Method: {}. `<` marks a figure below the roofline, which no program can reach: it is not believed.\n",
+            lines.push(format!(
+                "Method: {}. `<` marks a figure below the roofline, which no program can reach: it is not believed.",
                 methods.into_iter().collect::<Vec<_>>().join(", ")
-            );
+            ));
         }
         for (target, roofline) in self.peaks() {
-            text += &format!(
-                "{target}: {:.0} TFLOP/s bf16 and {:.0} GB/s of HBM at {:.2} GHz (Google Cloud's published peaks).\n",
+            lines.push(format!(
+                "{target}: {:.0} TFLOP/s bf16 and {:.0} GB/s of HBM at {:.2} GHz (Google Cloud's published peaks).",
                 roofline.peak_flops_per_second / 1e12,
                 roofline.peak_bytes_per_second / 1e9,
                 roofline.clock_hz / 1e9
-            );
+            ));
         }
-        if self.correctness.ok {
-            text += &format!(
+        lines.push(if self.correctness.ok {
+            format!(
                 "Right on {} cases against float64, Pallas bodies interpreted on the CPU.",
                 self.correctness.cases
-            );
+            )
         } else {
-            text += &format!("WRONG: {}", self.correctness.problems.join("; "));
-        }
-        text
+            format!("WRONG: {}", self.correctness.problems.join("; "))
+        });
+        lines.join("\n")
     }
 
     fn peaks(&self) -> BTreeMap<&str, &Roofline> {

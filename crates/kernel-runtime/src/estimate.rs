@@ -155,7 +155,7 @@ fn arm<'a>(
         let (kernel, described) = check::obtain_build(&registry, &reference, name)?;
         record.repo = described.repo;
         record.commit = described.commit;
-        record.execution = "TPU, kernel (estimated)".to_owned();
+        "TPU, kernel (estimated)".clone_into(&mut record.execution);
         record.variant = Some(described.variant);
         let entry = registry.index()?.op_entry(&reference, op);
         let symbol = reference
@@ -242,10 +242,10 @@ impl Handler for Arm<'_> {
                 Answer::Part(value) => self.compared(value),
                 Answer::Done(..) => {}
                 Answer::Raised(exception, _) => {
-                    self.problem(format!("{}: {}", exception.class, exception.message));
+                    self.problem(&format!("{}: {}", exception.class, exception.message));
                 }
                 Answer::Ended { how, .. } => {
-                    self.problem(format!("a run on the CPU ended ({how})"))
+                    self.problem(&format!("a run on the CPU ended ({how})"));
                 }
             },
         }
@@ -265,13 +265,13 @@ impl Arm<'_> {
                     (.., Some(explanation)) => explanation.clone(),
                     _ => format!("off by {:.1e}", part.error.unwrap_or(f64::NAN)),
                 };
-                self.problem(reason);
+                self.problem(&reason);
             }
-            Err(error) => self.problem(error.to_string()),
+            Err(error) => self.problem(&error.to_string()),
         }
     }
 
-    fn problem(&mut self, reason: String) {
+    fn problem(&mut self, reason: &str) {
         let line = format!("{}: {reason}", self.record.name);
         if !self.problems.contains(&line) {
             self.problems.push(line);

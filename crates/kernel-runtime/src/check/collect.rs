@@ -31,11 +31,6 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    /// The symbol for the child process.
-    pub(super) fn symbol(&self) -> Option<String> {
-        Some(self.offered.symbol.clone())
-    }
-
     /// The cases that it is compared on.
     pub(super) fn cases(&self) -> Vec<Case> {
         let windows = self.offered.parameters.iter().any(|name| name == "window");
@@ -79,7 +74,7 @@ impl<'a> Collector<'a> {
             for shape in &subject.shapes {
                 rows.extend(targets.iter().map(|target| Row {
                     op: subject.offered.op,
-                    symbol: subject.symbol(),
+                    symbol: Some(subject.offered.symbol.clone()),
                     sizes: plan::sizes(shape),
                     dtype: subject.built_in.clone(),
                     target: *target,
@@ -99,7 +94,7 @@ impl<'a> Collector<'a> {
     }
 
     fn site(&self, subject: usize) -> Site {
-        Site::of(self.subjects[subject].offered.op)
+        Site::of(&self.subjects[subject].offered.op)
     }
 
     /// Notes what a step printed.
@@ -195,7 +190,7 @@ impl<'a> Collector<'a> {
         for (number, row) in self.rows.iter().enumerate() {
             let site = Site {
                 target: Some(row.target.to_string()),
-                ..Site::of(row.op).at(plan::describe(row.op, &row.sizes), &row.dtype)
+                ..Site::of(&row.op).at(plan::describe(row.op, &row.sizes), &row.dtype)
             };
             let Some(outcome) = self.outcomes.get(&(number, BuildArm::Kernel)) else {
                 continue;
@@ -252,7 +247,7 @@ impl<'a> Collector<'a> {
                 if let Some(failure) = failure {
                     let site = Site {
                         dtype: Some(dtype.clone()),
-                        ..Site::of(subject.offered.op)
+                        ..Site::of(&subject.offered.op)
                     };
                     let severity = if subject.promised {
                         Severity::Error
@@ -270,12 +265,13 @@ impl<'a> Collector<'a> {
             let plainly_wrong = parts.iter().any(|part| part.poison.is_none() && !part.ok);
             for part in parts {
                 let case = &cases[part.case];
-                let mut shape = plan::describe(subject.offered.op, &case.sizes);
-                if let Some(window) = case.window {
-                    shape += &format!(" window={window}");
-                }
+                let sizes = plan::describe(subject.offered.op, &case.sizes);
+                let shape = match case.window {
+                    Some(window) => format!("{sizes} window={window}"),
+                    None => sizes,
+                };
                 if !refused.contains(&case.dtype) {
-                    let site = Site::of(subject.offered.op).at(shape.clone(), &case.dtype);
+                    let site = Site::of(&subject.offered.op).at(shape.clone(), &case.dtype);
                     if part.failure.is_some() {
                         raised.push(site.op.clone());
                     }

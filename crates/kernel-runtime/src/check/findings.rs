@@ -15,7 +15,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    pub(super) fn of(op: impl ToString) -> Self {
+    pub(super) fn of(op: &impl ToString) -> Self {
         Self {
             op: Some(op.to_string()),
             ..Self::default()
@@ -86,7 +86,7 @@ pub(super) fn ended(site: &Site, step: &str, how: &str, said: &str, limit_s: f64
 
 /// What a signature says.
 pub(super) fn signature(offered: &Offered) -> Vec<Finding> {
-    let site = Site::of(offered.op);
+    let site = Site::of(&offered.op);
     let what = format!("{} `{}`", offered.kind, offered.symbol);
     let problems = offered.problems.iter().map(|problem| Finding {
         hint: problem.contains("static (annotated").then(|| {

@@ -277,7 +277,7 @@ fn offered(
     limit_s: f64,
     events: &Events,
 ) -> Result<Found, RuntimeError> {
-    let site = wanted.map_or_else(Site::default, |(op, _)| Site::of(op));
+    let site = wanted.map_or_else(Site::default, |(op, _)| Site::of(&op));
     let job = Job::Signature {
         op: wanted.map(|(op, _)| *op),
         symbol: wanted.and_then(|(_, symbol)| symbol.clone()),
@@ -369,9 +369,10 @@ fn subjects(
             .map(|name| Ok(Dtype::by_name(name)?.name().to_owned()))
             .collect::<Result<_, RuntimeError>>()?;
         let from_index = || {
-            let names = constraints.dtypes.as_deref().unwrap_or_default();
-            names
+            constraints
+                .dtypes
                 .iter()
+                .flatten()
                 .filter_map(|dtype| spelling(*dtype))
                 .collect::<Vec<_>>()
         };
@@ -416,7 +417,7 @@ fn jobs(
         if does("parity") {
             let job = Job::Parity {
                 op: subject.offered.op,
-                symbol: subject.symbol(),
+                symbol: Some(subject.offered.symbol.clone()),
                 cases: subject.cases(),
             };
             jobs.push((Key::Parity(number), job));
@@ -429,7 +430,7 @@ fn jobs(
             for cores in if shared { &[1, 2][..] } else { &[1] } {
                 let job = Job::Races {
                     op: subject.offered.op,
-                    symbol: subject.symbol(),
+                    symbol: Some(subject.offered.symbol.clone()),
                     sizes: subject.race_sizes(),
                     dtype: subject.dtypes[0].clone(),
                     cores: *cores,
