@@ -73,12 +73,19 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
 
 /// Runs the Python tests of the kernels: parity, races, the layer contract, the TPU compiler.
 pub(crate) fn test(workspace: &Workspace, environment: &Environment) -> Result<()> {
-    process::run(
-        environment
-            .command()
-            .current_dir(root(workspace))
-            .args(["-m", "pytest"]),
-    )
+    let pytest = |arguments: &[&str]| {
+        process::run(
+            environment
+                .command()
+                .current_dir(root(workspace))
+                .args(["-m", "pytest"])
+                .args(arguments),
+        )
+    };
+    pytest(&[])?;
+    // In a process of its own: `kernels` loads builds that the other tests have loaded already, and
+    // torch crashes where the op of a second copy runs under a name that was registered before.
+    pytest(&["test_transformers.py"])
 }
 
 /// Brings the estimates of the kernels up to date; the data and its tables are checked in.
