@@ -83,8 +83,8 @@ pub(crate) fn test(workspace: &Workspace, environment: &Environment) -> Result<(
         )
     };
     pytest(&[])?;
-    // In a process of its own: `kernels` loads builds that the other tests have loaded already, and
-    // torch crashes where the op of a second copy runs under a name that was registered before.
+    // In a process of its own: behind the six hundred tests above, the first op that `kernels` loaded
+    // ended the process with a segmentation fault in torch. The cause is not known.
     pytest(&["test_transformers.py"])
 }
 
