@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use indicatif::ProgressBar;
+use kernel_spec::protocol::Request;
 use kernel_spec::protocol::check::{CheckRequest, CheckResponse};
-use kernel_spec::protocol::{Event, Request};
 
-use super::Context;
 use super::bench::{Sizes, parse_shape};
+use super::{Context, shown};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::runtime::{Runtime, RuntimeError};
@@ -69,26 +68,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
     let output = context.output;
     let runtime = Runtime::open()?;
     interrupt::before_exit(runtime.interrupter());
-    let mut bar: Option<ProgressBar> = None;
-    let answer =
-        runtime.request(
-            &Request::Check(request(arguments, context)),
-            &mut |event| match event {
-                Event::Progress { stage, done, total } => {
-                    let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
-                    bar.set_message(match total {
-                        0 => stage,
-                        _ => format!("{stage}: {done} of {total}"),
-                    });
-                }
-                Event::Note { level, message } if level == "warning" => output.warning(message),
-                Event::Note { message, .. } => output.note(message),
-                _ => {}
-            },
-        );
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    let answer = shown::request(
+        &runtime,
+        &Request::Check(request(arguments, context)),
+        output,
+        |done, total| format!(": {done} of {total}"),
+    );
     let response: CheckResponse = serde_json::from_value(answer?)
         .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
     if output.json {

@@ -12,6 +12,7 @@ mod list;
 mod lock;
 mod plan;
 mod selection;
+mod shown;
 mod variants;
 mod vendor;
 mod verify;

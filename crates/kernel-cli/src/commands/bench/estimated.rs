@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use indicatif::ProgressBar;
 use kernel_report::estimate::EstimatedComparison;
-use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, EstimateRequest, Event, Request};
+use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, EstimateRequest, Request};
 
-use super::super::Context;
+use super::super::{Context, shown};
 use super::measured::without_format;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -31,22 +30,9 @@ pub(super) fn run(
         targets: targets.to_vec(),
         time_limit_s: BUILD_LIMIT_S,
     });
-    let mut bar: Option<ProgressBar> = None;
-    let answer = runtime.request(&request, &mut |event| match event {
-        Event::Progress { stage, done, total } => {
-            let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
-            bar.set_message(match total {
-                0 => stage,
-                _ => format!("{stage}, {done} of {total}"),
-            });
-        }
-        Event::Note { level, message } if level == "warning" => output.warning(message),
-        Event::Note { message, .. } => output.note(message),
-        _ => {}
+    let answer = shown::request(&runtime, &request, output, |done, total| {
+        format!(", {done} of {total}")
     });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
     let protocol = |error: serde_json::Error| RuntimeError::Protocol(error.to_string());
     let answer: BenchmarkResponse = serde_json::from_value(answer?).map_err(protocol)?;
     if let Some(path) = path {

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use indicatif::ProgressBar;
 use kernel_report::record::Comparison;
 use kernel_report::report::text;
-use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, Event, Request};
+use kernel_spec::protocol::{BenchmarkRequest, BenchmarkResponse, Request};
 use serde_json::Value;
 
-use super::super::Context;
+use super::super::{Context, shown};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::runtime::{Runtime, RuntimeError};
@@ -30,23 +29,15 @@ pub(super) fn run(
         flag.store(true, std::sync::atomic::Ordering::Relaxed);
         interrupt_runtime();
     });
-    let mut bar: Option<ProgressBar> = None;
-    let answer = runtime.request(&Request::Benchmark(request), &mut |event| match event {
-        Event::Progress { stage, done, total } => {
-            let bar = bar.get_or_insert_with(|| output.step_bar("", 0));
-            // Milliseconds of measuring; other stages tell bytes or nothing.
-            bar.set_message(match total {
-                0 => stage,
-                _ => format!("{stage}, {}%", done * 100 / total),
-            });
-        }
-        Event::Note { level, message } if level == "warning" => output.warning(message),
-        Event::Note { message, .. } => output.note(message),
-        _ => {}
-    });
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
+    let answer = shown::request(
+        &runtime,
+        &Request::Benchmark(request),
+        output,
+        |done, total| {
+            // Milliseconds of measuring.
+            format!(", {}%", done * 100 / total)
+        },
+    );
     let answer: BenchmarkResponse = serde_json::from_value(answer?)
         .map_err(|error| RuntimeError::Protocol(error.to_string()))?;
     if let Some(path) = path {
