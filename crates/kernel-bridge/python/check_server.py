@@ -130,10 +130,10 @@ def _start(job, install, payloads):
         os.dup2(printed.fileno(), 1)
         os.dup2(said.fileno(), 2)
         os.close(reading)
+        # What was said before a crash must be there afterwards.
+        sys.stdout.reconfigure(line_buffering=True)
         with os.fdopen(writing, "wb", buffering=0) as answers:
             _run(job, install, payloads, answers)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
     finally:
         # Not `exit`: the parent's handlers are not the job's to run.
         os._exit(0)
@@ -143,10 +143,22 @@ def _run(job, install, payloads, answers):
     try:
         check_jobs = install()["check_jobs"]
 
-        result = check_jobs.run(job, payloads, lambda part: _send(answers, {"part": part}))
-        _send(answers, {"done": result})
+        last = {"done": check_jobs.run(job, payloads, lambda part: _send(answers, {"part": part}))}
     except BaseException as error:  # a kernel may raise anything, SystemExit too
-        _send(answers, {"error": describe(error, [payload["path"] for payload in payloads])})
+        last = {"error": describe(error, [payload["path"] for payload in payloads])}
+    # Before the last answer: what was printed is read as soon as that has come.
+    _flush()
+    _send(answers, last)
+
+
+def _flush():
+    """Writes out what Python and C code have printed."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # a kernel may have closed it
+            pass
+    ctypes.CDLL(None).fflush(None)
 
 
 def describe(error, folders):
@@ -219,6 +231,6 @@ def _account(job):
 
 
 def _tail(file):
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _SAID))
-    return file.read().decode(errors="replace")
+    """The end of a file that a job may still write to: its position, which the job shares, stays."""
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), _SAID, max(0, size - _SAID)).decode(errors="replace")
