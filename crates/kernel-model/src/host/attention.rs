@@ -5,7 +5,7 @@ use tch::Tensor;
 use super::by_kind;
 use super::element::Element;
 use super::threads::for_chunks;
-use super::vector::{add_weighted, products};
+use super::vector::{Vectors, add_weighted, products};
 use super::view::{filled, integers, numbers, numbers_mut};
 use crate::error::Result;
 use crate::ops::{AttentionParameters, RowLengths};
@@ -95,7 +95,8 @@ fn decode_attention_of<E: Element>(
 /// One head over its keys and values.
 fn attend<E: Element>(query: &[f32], keys: &[E], values: &[E], scale: f64, out: &mut [f32]) {
     let mut scores = vec![0.0_f32; keys.len() / query.len()];
-    products(keys, query, query.len(), &mut scores);
+    let vectors = Vectors::new(query.into(), query.len());
+    products(keys, &vectors, &mut scores);
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut total = 0.0;
     for score in &mut scores {

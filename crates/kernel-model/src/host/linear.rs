@@ -5,7 +5,7 @@ use tch::Tensor;
 use super::by_kind;
 use super::element::{Element, rounded};
 use super::threads::for_chunks;
-use super::vector::products;
+use super::vector::{Vectors, products};
 use super::view::{filled, numbers};
 use crate::error::Result;
 use crate::ops::{Activation, Linear, MlpWeights};
@@ -34,7 +34,7 @@ fn linear_of<E: Element>(hidden: &Tensor, maps: &[&Linear]) -> Result<Option<Vec
     let mut outputs = Vec::with_capacity(maps.len());
     let mut start = 0;
     for matrix in &matrices {
-        let end = start + matrix.rows * input.count;
+        let end = start + matrix.rows * input.count();
         outputs.push(output(&input, matrix, &sums[start..end])?);
         start = end;
     }
@@ -55,8 +55,8 @@ fn gated_mlp_of<E: Element>(hidden: &Tensor, weights: &MlpWeights) -> Result<Opt
         return Ok(None);
     };
     let (Some(gate), Some(up)) = (
-        Matrix::new(&weights.gate, input.width),
-        Matrix::new(&weights.up, input.width),
+        Matrix::new(&weights.gate, input.width()),
+        Matrix::new(&weights.up, input.width()),
     ) else {
         return Ok(None);
     };
@@ -67,8 +67,8 @@ fn gated_mlp_of<E: Element>(hidden: &Tensor, weights: &MlpWeights) -> Result<Opt
         return Ok(None);
     }
 
-    let count = input.count;
-    let rows = rows_of_chunk::<E>(input.width);
+    let count = input.count();
+    let rows = rows_of_chunk::<E>(input.width());
     let mut inner = vec![0.0_f32; gate.rows * count];
     for_chunks(&mut inner, rows * count, &|part, inner| {
         let first = part * rows;
@@ -83,25 +83,18 @@ fn gated_mlp_of<E: Element>(hidden: &Tensor, weights: &MlpWeights) -> Result<Opt
         }
     });
     let inner = Input {
-        rows: by_vector(&inner, count).into(),
-        count,
-        width: gate.rows,
+        vectors: Vectors::new(by_vector(&inner, count).into(), gate.rows),
         size: input.size,
-        numbers: std::marker::PhantomData,
     };
     let sums = inner.times(std::slice::from_ref(&down));
     output(&inner, &down, &sums).map(Some)
 }
 
-/// The vectors that are multiplied, in f32.
+/// The vectors that are multiplied.
 struct Input<'a, E> {
-    /// `count` vectors of `width` numbers.
-    rows: std::borrow::Cow<'a, [f32]>,
-    count: usize,
-    width: usize,
+    vectors: Vectors<'a, E>,
     /// Size of the tensor that they came from.
     size: Vec<i64>,
-    numbers: std::marker::PhantomData<E>,
 }
 
 impl<'a, E: Element> Input<'a, E> {
@@ -115,21 +108,26 @@ impl<'a, E: Element> Input<'a, E> {
             return None;
         }
         Some(Self {
-            rows: E::widen(numbers(hidden)?),
-            count,
-            width,
+            vectors: Vectors::new(E::widen(numbers(hidden)?), width),
             size,
-            numbers: std::marker::PhantomData,
         })
+    }
+
+    fn count(&self) -> usize {
+        self.vectors.count()
+    }
+
+    fn width(&self) -> usize {
+        self.vectors.width()
     }
 
     /// Products with all rows of all matrices, which lie one after the other; for each row as many
     /// numbers as there are vectors.
     fn times(&self, matrices: &[Matrix<'_, E>]) -> Vec<f32> {
         let all: usize = matrices.iter().map(|matrix| matrix.rows).sum();
-        let rows = rows_of_chunk::<E>(self.width);
-        let mut sums = vec![0.0_f32; all * self.count];
-        for_chunks(&mut sums, rows * self.count, &|part, mut sums| {
+        let rows = rows_of_chunk::<E>(self.width());
+        let mut sums = vec![0.0_f32; all * self.count()];
+        for_chunks(&mut sums, rows * self.count(), &|part, mut sums| {
             // Where one matrix ends inside the chunk, the next begins.
             let mut first = part * rows;
             for matrix in matrices {
@@ -137,7 +135,7 @@ impl<'a, E: Element> Input<'a, E> {
                     first -= matrix.rows;
                     continue;
                 }
-                let here = sums.len().min((matrix.rows - first) * self.count);
+                let here = sums.len().min((matrix.rows - first) * self.count());
                 let (now, later) = sums.split_at_mut(here);
                 matrix.products(first, self, now);
                 sums = later;
@@ -175,9 +173,9 @@ impl<'a, E: Element> Matrix<'a, E> {
 
     /// Products of the rows from `first` on, as many as `sums` has room for.
     fn products(&self, first: usize, input: &Input<'_, E>, sums: &mut [f32]) {
-        let from = first * input.width;
-        let to = from + sums.len() / input.count * input.width;
-        products(&self.weight[from..to], &input.rows, input.width, sums);
+        let from = first * input.width();
+        let to = from + sums.len() / input.count() * input.width();
+        products(&self.weight[from..to], &input.vectors, sums);
     }
 
     /// The output of a row: its sum with the bias, rounded once.
@@ -191,7 +189,7 @@ fn matrices<'a, E: Element>(
     maps: &[&'a Linear],
 ) -> Option<Vec<Matrix<'a, E>>> {
     maps.iter()
-        .map(|map| Matrix::new(map, input.width))
+        .map(|map| Matrix::new(map, input.width()))
         .collect()
 }
 
@@ -218,7 +216,7 @@ fn output<E: Element>(
     filled::<E>(&size, |numbers| {
         for (vector, numbers) in numbers.chunks_exact_mut(matrix.rows).enumerate() {
             for (row, number) in numbers.iter_mut().enumerate() {
-                let sum = sums[row * input.count + vector];
+                let sum = sums[row * input.count() + vector];
                 *number = E::from_f32(matrix.rounded(row, sum));
             }
         }

@@ -1,13 +1,65 @@
 //! Dot products and weighted sums over rows of numbers, in f32.
 //!
 //! One row at a time: a single stream through memory is what the processor's prefetching follows
-//! best. Four rows at once, the usual shape of such loops, reached half the bandwidth here.
+//! best. Four rows at once, the usual shape of such loops, reached half the bandwidth here. The
+//! processor's own prefetching ends at each page of 4 KiB, so the loop asks for what lies ahead.
+
+use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use super::element::Element;
 
-/// Products of every row with every `x`: `out[r * count + n]` is that of row `r` with the n-th
-/// of the `count` vectors in `xs`. Rows and vectors have `width` numbers.
-pub(super) fn products<E: Element>(rows: &[E], xs: &[f32], width: usize, out: &mut [f32]) {
+/// Vectors to multiply with rows of `E`, in the order in which such rows are read.
+pub(super) struct Vectors<'a, E> {
+    numbers: Cow<'a, [f32]>,
+    width: usize,
+    rows: PhantomData<E>,
+}
+
+impl<'a, E: Element> Vectors<'a, E> {
+    /// Vectors of `width` numbers, one after the other.
+    pub(super) fn new(numbers: Cow<'a, [f32]>, width: usize) -> Self {
+        Self {
+            numbers: arranged::<E>(numbers, width),
+            width,
+            rows: PhantomData,
+        }
+    }
+
+    /// Numbers in each of them.
+    pub(super) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// How many they are.
+    pub(super) fn count(&self) -> usize {
+        self.numbers.len() / self.width
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn arranged<E: Element>(numbers: Cow<'_, [f32]>, width: usize) -> Cow<'_, [f32]> {
+    // Numbers that are f32 already come in their own order.
+    if E::KIND == tch::Kind::Float || !avx2::available() {
+        return numbers;
+    }
+    let mut numbers = numbers.into_owned();
+    for vector in numbers.chunks_exact_mut(width) {
+        let (groups, _) = vector.as_chunks_mut();
+        groups.iter_mut().for_each(E::arrange);
+    }
+    numbers.into()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn arranged<E: Element>(numbers: Cow<'_, [f32]>, _: usize) -> Cow<'_, [f32]> {
+    numbers
+}
+
+/// Products of every row with every vector: `out[r * count + n]` is that of row `r` with the n-th
+/// of `count` vectors.
+pub(super) fn products<E: Element>(rows: &[E], vectors: &Vectors<'_, E>, out: &mut [f32]) {
+    let (xs, width) = (&*vectors.numbers, vectors.width);
     #[cfg(target_arch = "x86_64")]
     if avx2::available() {
         // SAFETY: the processor has the instructions.
@@ -66,17 +118,20 @@ fn plain_dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
 #[expect(unsafe_code, reason = "vector loads and stores take addresses")]
 mod avx2 {
     use std::arch::x86_64::{
-        __m256, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
-        _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps, _mm256_fmadd_ps,
-        _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+        __m256, _MM_HINT_T0, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32, _mm_movehdup_ps, _mm_movehl_ps,
+        _mm_prefetch, _mm256_add_ps, _mm256_castps256_ps128, _mm256_extractf128_ps,
+        _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
     };
 
     use super::super::element::Element;
 
     /// Numbers in a vector.
     const LANES: usize = 8;
-    /// Sums side by side: enough to hide the latency of an addition.
-    const SUMS: usize = 4;
+    /// Numbers of a pass of the loop: its four sums hide the latency of an addition.
+    const STEP: usize = 32;
+    /// How far ahead memory is asked for, in bytes: what arrives within the time of one access to it.
+    const AHEAD: usize = 2048;
+    const CACHE_LINE: usize = 64;
 
     pub(super) fn available() -> bool {
         is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")
@@ -96,33 +151,46 @@ mod avx2 {
     #[target_feature(enable = "avx2,fma")]
     fn dot<E: Element>(row: &[E], x: &[f32]) -> f32 {
         let length = row.len().min(x.len());
-        let mut sums = [_mm256_setzero_ps(); SUMS];
+        let mut sums = [_mm256_setzero_ps(); 4];
         let mut at = 0;
-        while at + SUMS * LANES <= length {
-            for (n, sum) in sums.iter_mut().enumerate() {
-                let at = at + n * LANES;
-                // SAFETY: `at + LANES` is at most the length of both.
-                let (number, x) = unsafe {
+        while at + STEP <= length {
+            let here = row[at..].as_ptr();
+            for line in 0..STEP * size_of::<E>() / CACHE_LINE {
+                let ahead = here.wrapping_byte_add(AHEAD + line * CACHE_LINE);
+                // Any address may be asked for.
+                _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
+            }
+            for half in 0..2 {
+                let at = at + half * 2 * LANES;
+                // SAFETY: `at + 2 * LANES` is at most the length of both.
+                let ([first, second], x, y) = unsafe {
+                    let x = x.as_ptr().add(at);
                     (
-                        E::load8(row.as_ptr().add(at)),
-                        _mm256_loadu_ps(x.as_ptr().add(at)),
+                        E::load16(row.as_ptr().add(at)),
+                        _mm256_loadu_ps(x),
+                        _mm256_loadu_ps(x.add(LANES)),
                     )
                 };
-                *sum = _mm256_fmadd_ps(number, x, *sum);
+                sums[2 * half] = _mm256_fmadd_ps(first, x, sums[2 * half]);
+                sums[2 * half + 1] = _mm256_fmadd_ps(second, y, sums[2 * half + 1]);
             }
-            at += SUMS * LANES;
+            at += STEP;
         }
-        while at + LANES <= length {
-            // SAFETY: `at + LANES` is at most the length of both.
-            let (number, x) = unsafe {
+        if at + 2 * LANES <= length {
+            // SAFETY: sixteen numbers of both lie at `at`.
+            let ([first, second], x, y) = unsafe {
+                let x = x.as_ptr().add(at);
                 (
-                    E::load8(row.as_ptr().add(at)),
-                    _mm256_loadu_ps(x.as_ptr().add(at)),
+                    E::load16(row.as_ptr().add(at)),
+                    _mm256_loadu_ps(x),
+                    _mm256_loadu_ps(x.add(LANES)),
                 )
             };
-            sums[0] = _mm256_fmadd_ps(number, x, sums[0]);
-            at += LANES;
+            sums[0] = _mm256_fmadd_ps(first, x, sums[0]);
+            sums[1] = _mm256_fmadd_ps(second, y, sums[1]);
+            at += 2 * LANES;
         }
+        // Fewer than sixteen: these lie in their own order.
         let rest: f32 = row[at..length]
             .iter()
             .zip(&x[at..length])
@@ -185,7 +253,7 @@ mod tests {
             let rows: Vec<bf16> = (0..5 * width).map(|n| bf16::from_f32(number(n))).collect();
             let xs: Vec<f32> = (0..count * width).map(|n| number(n * 3 + 1)).collect();
             let mut out = vec![f32::NAN; 5 * count];
-            products(&rows, &xs, width, &mut out);
+            products(&rows, &Vectors::new(xs.as_slice().into(), width), &mut out);
             for (row, out) in rows.chunks(width).zip(out.chunks(count)) {
                 for (x, out) in xs.chunks(width).zip(out) {
                     let exact: f64 = row.iter().zip(x).map(|(a, b)| a.to_f64() * f64::from(*b)).sum();
