@@ -17,6 +17,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use hub_fixture::{Build, Fault, Hub, KernelTree, Trust};
+use kernel_spec::index::IndexFiles;
 use kernel_spec::{CommitId, Dependency, Index, Lockfile, RepositoryId, Requirement, Selector};
 use sha2::Digest as _;
 
@@ -339,13 +340,14 @@ fn large_index() {
         );
         (kernel_spec::index::repository_file_name(&id), text)
     };
-    let files: Vec<_> = (0..ENTRIES).map(file).collect();
+    let mut files: Vec<_> = (0..ENTRIES).map(file).collect();
+    files.sort_unstable();
     let before = resident();
     let start = Instant::now();
     let named = files
         .iter()
         .map(|(name, text)| (name.as_str(), text.as_bytes()));
-    let index = Index::from_files(named).unwrap();
+    let index = Index::from_files(named.clone()).unwrap();
     let (load, held) = (start.elapsed(), resident().saturating_sub(before));
     let wanted: RepositoryId = repository(77_777).parse().unwrap();
     let find = median(101, || {
@@ -360,6 +362,17 @@ fn large_index() {
         ms(load),
         find.as_secs_f64() * 1e6,
         mib(held)
+    );
+    drop(index);
+    let files: Vec<_> = named.collect();
+    let alone = median(101, || {
+        let files = IndexFiles::sorted(black_box(&files)).unwrap();
+        let entry = files.repository(black_box(&wanted)).unwrap().unwrap();
+        black_box(entry.version(&Selector::Newest).unwrap());
+    });
+    println!(
+        "| index of 100,000 kernels: find one and read it alone | {} | | |",
+        ms(alone)
     );
     let commit = |number: usize| format!("{number:040x}").parse::<CommitId>().unwrap();
     let lock: Lockfile = (0..ENTRIES)

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use kernel_spec::index::IndexVersion;
+use kernel_spec::index::{IndexFiles, IndexVersion, RepositoryEntry};
 use kernel_spec::path::METADATA_FILE;
 use kernel_spec::{Index, RepositoryId};
 
@@ -40,7 +40,12 @@ mod generated {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
-/// The index.
+/// One repository's entry of the index, read alone.
+pub(crate) fn entry(repository: &RepositoryId) -> Result<Option<RepositoryEntry>> {
+    Ok(IndexFiles::sorted(generated::INDEX)?.repository(repository)?)
+}
+
+/// The whole index.
 pub(crate) fn index() -> Result<&'static Index> {
     static INDEX: OnceLock<std::result::Result<Index, kernel_spec::Error>> = OnceLock::new();
     INDEX
@@ -72,6 +77,14 @@ mod tests {
     use super::*;
     use kernel_spec::index::Origin;
     use kernel_spec::{Digest, Metadata};
+
+    #[test]
+    fn an_entry_read_alone_is_that_of_the_whole_index() {
+        for whole in index().unwrap().repositories() {
+            assert_eq!(entry(&whole.repository).unwrap().as_ref(), Some(whole));
+        }
+        assert_eq!(entry(&"a/b".parse().unwrap()).unwrap(), None);
+    }
 
     /// What the index calls embedded must be in the program, byte for byte.
     #[test]

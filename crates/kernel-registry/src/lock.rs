@@ -107,12 +107,14 @@ impl Registry {
     /// The lock of a kernel that is inside the program.
     fn lock_embedded(&self, dependency: &Dependency) -> Result<Option<Locked>> {
         let repository = &dependency.repository;
-        let index = self.index()?;
+        let Some(entry) = self.index_entry(repository)? else {
+            return Ok(None);
+        };
         let selector = match &dependency.requirement {
             Requirement::Version(version) => Selector::Version(*version),
             Requirement::Revision(revision) => Selector::Revision(revision.clone()),
         };
-        let Some(version) = index.version(repository, &selector) else {
+        let Some(version) = entry.version(&selector) else {
             return Ok(None);
         };
         let builds = embedded::builds(repository, version);

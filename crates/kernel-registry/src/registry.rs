@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
+use kernel_spec::index::RepositoryEntry;
 use kernel_spec::lockfile::LOCKFILE_NAME;
 use kernel_spec::{Index, KernelRef, Lockfile, RepositoryId, System};
 use url::Url;
@@ -237,6 +238,13 @@ impl Registry {
     /// The index that is part of the program.
     pub fn index(&self) -> Result<&'static Index> {
         embedded::index()
+    }
+
+    /// One repository's entry of the index; none where the index does not know it.
+    ///
+    /// Reads that entry alone, which is what resolving a kernel needs.
+    pub fn index_entry(&self, repository: &RepositoryId) -> Result<Option<RepositoryEntry>> {
+        embedded::entry(repository)
     }
 
     /// The machine that kernels are resolved for: the one given, or this one.

@@ -128,8 +128,9 @@ impl Registry {
         for state in self.states(repository, selector).await? {
             let names: Option<Vec<String>> = match state.origin {
                 Origin::Index => self
-                    .index()?
-                    .version(repository, &Selector::Revision(state.commit.to_string()))
+                    .index_entry(repository)?
+                    .as_ref()
+                    .and_then(|entry| entry.version(&Selector::Revision(state.commit.to_string())))
                     .map(|version| version.digests.keys().cloned().collect()),
                 Origin::Cache => {
                     let listing = self.cache().listing(repository, &state.commit)?;
@@ -152,7 +153,7 @@ impl Registry {
     }
 
     async fn states(&self, repository: &RepositoryId, selector: &Selector) -> Result<Vec<State>> {
-        if let Some(entry) = self.index()?.repository(repository)
+        if let Some(entry) = self.index_entry(repository)?
             && entry.origin == IndexOrigin::Embedded
         {
             let all = entry.versions.iter();

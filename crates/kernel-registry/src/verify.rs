@@ -141,7 +141,8 @@ impl Registry {
         repository: &RepositoryId,
         selector: &Selector,
     ) -> Result<Option<CommitId>> {
-        if let Some(version) = self.index()?.version(repository, selector) {
+        let entry = self.index_entry(repository)?;
+        if let Some(version) = entry.as_ref().and_then(|entry| entry.version(selector)) {
             return Ok(Some(version.commit.clone()));
         }
         match selector {
@@ -167,7 +168,8 @@ impl Registry {
             return Ok(true);
         };
         let selector = Selector::Revision(commit.to_string());
-        if let Some(version) = self.index()?.version(repository, &selector) {
+        let entry = self.index_entry(repository)?;
+        if let Some(version) = entry.as_ref().and_then(|entry| entry.version(&selector)) {
             let digest = version.digests.get(variant);
             return Ok(digest.is_some_and(|digest| digest.matches(&bytes)));
         }

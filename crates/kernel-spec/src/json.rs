@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 /// Reads a whole document. `document` is what error messages call it.
 pub(crate) fn from_slice<T: DeserializeOwned>(document: &str, bytes: &[u8]) -> Result<T> {
     let text = std::str::from_utf8(bytes).map_err(|error| invalid_utf8(document, bytes, &error))?;
+    // Knowing the path at every moment costs more than reading does, and only errors need it.
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         // The path of the document itself is spelled `.`.

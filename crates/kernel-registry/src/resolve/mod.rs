@@ -299,11 +299,11 @@ impl Registry {
             build,
             purpose,
         };
-        if let Some(entry) = self.index()?.repository(repository) {
+        if let Some(entry) = self.index_entry(repository)? {
             if entry.origin == IndexOrigin::Embedded {
-                return self.resolve_in_program(&wanted, entry).map(Found::trusted);
+                return self.resolve_in_program(&wanted, &entry).map(Found::trusted);
             }
-            if let Some(version) = indexed_version(&wanted, entry) {
+            if let Some(version) = indexed_version(&wanted, &entry) {
                 let resolved = self.resolve_indexed(&wanted, version).await;
                 return resolved.map(Found::trusted);
             }

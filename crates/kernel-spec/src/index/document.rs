@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::json::{self, serde_as_string};
 use crate::object_id::CommitId;
 use crate::op::{DeviceType, OpName};
-use crate::reference::KernelRef;
+use crate::reference::{KernelRef, Selector};
 use crate::repository::RepositoryId;
 
 /// One repository of the index.
@@ -35,6 +35,23 @@ pub struct RepositoryEntry {
     pub ops: Vec<OpEntry>,
     /// Its versions, in any order.
     pub versions: Vec<IndexVersion>,
+}
+
+impl RepositoryEntry {
+    /// The version that a selector means: version `N`, the version with that commit, or the newest
+    /// one that is not yanked. None where the index does not know it; the Hub may.
+    pub fn version(&self, selector: &Selector) -> Option<&IndexVersion> {
+        let mut versions = self.versions.iter();
+        match selector {
+            Selector::Version(number) => versions.find(|entry| entry.version == *number),
+            Selector::Revision(revision) => {
+                versions.find(|entry| entry.commit.as_str().eq_ignore_ascii_case(revision))
+            }
+            Selector::Newest => versions
+                .filter(|entry| entry.yanked.is_none())
+                .max_by_key(|entry| entry.version),
+        }
+    }
 }
 
 /// Where the builds of a repository are.

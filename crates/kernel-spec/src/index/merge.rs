@@ -37,43 +37,7 @@ impl Index {
     }
 
     fn add_repository(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let entry: RepositoryEntry = read(name, bytes)?;
-        let invalid = |reason: String| {
-            Err(Error::Index {
-                file: name.to_owned(),
-                reason,
-            })
-        };
-        let expected = repository_file_name(&entry.repository);
-        if name != expected {
-            return invalid(format!(
-                "the file of `{}` is named `{expected}`",
-                entry.repository
-            ));
-        }
-        if entry.versions.is_empty() {
-            return invalid("there are no versions".to_owned());
-        }
-        for (position, version) in entry.versions.iter().enumerate() {
-            let number = version.version;
-            if entry.versions[..position]
-                .iter()
-                .any(|earlier| earlier.version == number)
-            {
-                return invalid(format!("version {number} is listed twice"));
-            }
-            if version.digests.is_empty() {
-                return invalid(format!("version {number} has no builds"));
-            }
-            for variant in version.digests.keys() {
-                if let Err(error) = variant.parse::<Variant>() {
-                    return invalid(format!("version {number}: {error}"));
-                }
-            }
-        }
-        if let Some(op) = entry.ops.iter().find(|op| op.devices.is_empty()) {
-            return invalid(format!("op `{}` is for no device", op.op));
-        }
+        let entry = read_repository(name, bytes)?;
         self.repositories.insert(entry.repository.clone(), entry);
         Ok(())
     }
@@ -128,6 +92,48 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// Reads the file of one repository, and checks what it says.
+pub(super) fn read_repository(name: &str, bytes: &[u8]) -> Result<RepositoryEntry> {
+    let entry: RepositoryEntry = read(name, bytes)?;
+    let invalid = |reason: String| {
+        Err(Error::Index {
+            file: name.to_owned(),
+            reason,
+        })
+    };
+    let expected = repository_file_name(&entry.repository);
+    if name != expected {
+        return invalid(format!(
+            "the file of `{}` is named `{expected}`",
+            entry.repository
+        ));
+    }
+    if entry.versions.is_empty() {
+        return invalid("there are no versions".to_owned());
+    }
+    for (position, version) in entry.versions.iter().enumerate() {
+        let number = version.version;
+        if entry.versions[..position]
+            .iter()
+            .any(|earlier| earlier.version == number)
+        {
+            return invalid(format!("version {number} is listed twice"));
+        }
+        if version.digests.is_empty() {
+            return invalid(format!("version {number} has no builds"));
+        }
+        for variant in version.digests.keys() {
+            if let Err(error) = variant.parse::<Variant>() {
+                return invalid(format!("version {number}: {error}"));
+            }
+        }
+    }
+    if let Some(op) = entry.ops.iter().find(|op| op.devices.is_empty()) {
+        return invalid(format!("op `{}` is for no device", op.op));
+    }
+    Ok(entry)
 }
 
 /// Reads a file, after a look at its format version: a later format explains itself better than the

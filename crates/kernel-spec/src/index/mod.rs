@@ -65,6 +65,7 @@
 
 mod constraints;
 mod document;
+mod files;
 mod merge;
 
 use std::collections::BTreeMap;
@@ -77,6 +78,7 @@ pub use constraints::{Constraints, OpShape};
 pub use document::{
     DefaultMapping, IndexVersion, MetadataDigest, OpEntry, Origin, RepositoryEntry,
 };
+pub use files::IndexFiles;
 
 /// Version of the format of index files.
 pub const INDEX_FORMAT: u32 = 1;
@@ -117,20 +119,9 @@ impl Index {
         self.repositories.get(repository)
     }
 
-    /// The version that a selector means: version `N`, the version with that commit, or the newest
-    /// one that is not yanked. None where the index does not know it; the Hub may.
+    /// The version of a repository that a selector means, see [`RepositoryEntry::version`].
     pub fn version(&self, repository: &RepositoryId, selector: &Selector) -> Option<&IndexVersion> {
-        let versions = &self.repository(repository)?.versions;
-        match selector {
-            Selector::Version(number) => versions.iter().find(|entry| entry.version == *number),
-            Selector::Revision(revision) => versions
-                .iter()
-                .find(|entry| entry.commit.as_str().eq_ignore_ascii_case(revision)),
-            Selector::Newest => versions
-                .iter()
-                .filter(|entry| entry.yanked.is_none())
-                .max_by_key(|entry| entry.version),
-        }
+        self.repository(repository)?.version(selector)
     }
 
     /// What ops run with by default on a device.
