@@ -112,7 +112,11 @@ def _import_what_jobs_need():
 
 
 def _send(stream, message):
-    stream.write(json.dumps(message).encode() + b"\n")
+    stream.write(_line(message))
+
+
+def _line(message):
+    return json.dumps(message).encode() + b"\n"
 
 
 def _start(job, install, payloads):
@@ -143,12 +147,14 @@ def _run(job, install, payloads, answers):
     try:
         check_jobs = install()["check_jobs"]
 
-        last = {"done": check_jobs.run(job, payloads, lambda part: _send(answers, {"part": part}))}
+        done = check_jobs.run(job, payloads, lambda part: _send(answers, {"part": part}))
+        # Here, where its failure is reported: a result may hold what JSON has no word for.
+        last = _line({"done": done})
     except BaseException as error:  # a kernel may raise anything, SystemExit too
-        last = {"error": describe(error, [payload["path"] for payload in payloads])}
+        last = _line({"error": describe(error, [payload["path"] for payload in payloads])})
     # Before the last answer: what was printed is read as soon as that has come.
     _flush()
-    _send(answers, last)
+    answers.write(last)
 
 
 def _flush():
