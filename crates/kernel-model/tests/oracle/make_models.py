@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
@@ -45,6 +45,15 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+ODD = {
+    "vocab_size": 101,
+    "hidden_size": 40,
+    "intermediate_size": 50,
+    "num_attention_heads": 5,
+    "num_key_value_heads": 1,
+    "head_dim": 24,
+}
+WINDOW = {"use_sliding_window": True, "sliding_window": 3}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
 # name: (model type, fields over BASE, rope parameters)
@@ -110,6 +119,90 @@ CASES = {
     "glm4-no-biases": ("glm4", {"attention_bias": False}, {}),
     "glm4-tied": ("glm4", {"tie_word_embeddings": True}, {}),
     "glm4-whole": ("glm4", {}, {"partial_rotary_factor": 1.0}),
+} | {
+    # Widths that are no multiple of a vector, and one key/value head.
+    f"{kind}-odd-sizes": (kind, ODD | ({"head_dim": ABSENT} if kind == "qwen2" else {}), {})
+    for kind in ("llama", "mistral", "qwen2", "qwen3", "glm", "glm4")
+} | {
+    "llama-mlp-bias": ("llama", {"mlp_bias": True}, {}),
+    "llama-attention-bias": ("llama", {"attention_bias": True}, {}),
+    "llama-yarn-whole-numbers": ("llama", {}, YARN | {"factor": 4, "beta_fast": 32, "beta_slow": 1}),
+    "llama-yarn-factor-of-one": ("llama", {}, YARN | {"factor": 1.0}),
+    "qwen2-window-everywhere": ("qwen2", {"head_dim": ABSENT} | WINDOW | {"max_window_layers": 0}, {}),
+    "qwen2-window-nowhere": ("qwen2", {"head_dim": ABSENT} | WINDOW | {"max_window_layers": 3}, {}),
+    "qwen3-window-beyond-the-prompt": (
+        "qwen3",
+        WINDOW | {"sliding_window": 40, "max_window_layers": 0},
+        {},
+    ),
+    "glm-llama3-three-quarters": ("glm", {}, LLAMA3 | {"partial_rotary_factor": 0.75}),
+    "glm4-linear-quarter": (
+        "glm4",
+        {},
+        {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.25},
+    ),
+}
+
+LLAMA3_UNSTATED = {key: LLAMA3[key] for key in ("rope_type", "factor", "low_freq_factor", "high_freq_factor")}
+
+# Files as people write them. name: (model type, fields over BASE, changes of config.json)
+WRITTEN = {
+    "written-no-eps-nor-activation": ("llama", {}, {"rms_norm_eps": ABSENT, "hidden_act": ABSENT}),
+    "written-no-eps-glm": ("glm", {}, {"rms_norm_eps": ABSENT}),
+    "written-head-dim-null": ("llama", {"head_dim": 8}, {"head_dim": None}),
+    "written-key-value-heads-null": ("llama", {"num_key_value_heads": 6}, {"num_key_value_heads": None}),
+    "written-theta-twice": ("llama", {}, {"rope_theta": 77.0}),
+    "written-whole-theta": ("llama", {}, {"rope_parameters": ABSENT, "rope_theta": 500000}),
+    "written-two-types": (
+        "llama",
+        {},
+        {
+            "rope_parameters": ABSENT,
+            "rope_theta": 1000.0,
+            "rope_scaling": LLAMA3 | {"type": "linear"},
+        },
+    ),
+    "written-llama3-without-length": (
+        "llama",
+        {},
+        {"rope_parameters": ABSENT, "rope_theta": 1000.0, "rope_scaling": LLAMA3_UNSTATED},
+    ),
+    "written-llama3-length-at-the-top": (
+        "llama",
+        {},
+        {
+            "rope_parameters": ABSENT,
+            "rope_theta": 1000.0,
+            "rope_scaling": LLAMA3,
+            "original_max_position_embeddings": 16,
+        },
+    ),
+    "written-yarn-factor-null": (
+        "llama",
+        {},
+        {"rope_parameters": ABSENT, "rope_theta": 1000.0, "rope_scaling": YARN | {"factor": None}},
+    ),
+    "written-scaling-null-beside-parameters": ("llama", {}, {"rope_scaling": None}),
+    "written-partial-factor-at-the-top": (
+        "glm",
+        {},
+        {
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+            "partial_rotary_factor": 0.25,
+        },
+    ),
+    "written-no-partial-factor": (
+        "glm4",
+        {},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    ),
+    "written-no-window-key": ("mistral", {"sliding_window": 4096}, {"sliding_window": ABSENT}),
+    "written-layers-by-number": (
+        "qwen3",
+        {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1},
+        {"layer_types": ABSENT},
+    ),
+    "written-bias-that-mistral-lacks": ("mistral", {}, {"attention_bias": True}),
 }
 
 
@@ -151,32 +244,92 @@ def positions(mask: torch.Tensor) -> torch.Tensor:
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
+def make(kind: str, fields: dict, rope: dict, target: Path, **how_to_save) -> torch.nn.Module:
+    """Writes a random model in the spelling of transformers 5."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0} | rope
+    fields = {key: value for key, value in (BASE | fields).items() if value != ABSENT}
+    config = AutoConfig.for_model(kind, **fields, rope_parameters=rope)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():
+        # Norm weights and biases too, so that one that is forgotten shows.
+        if parameter.dim() == 1:
+            parameter.data.add_(torch.randn_like(parameter) * 0.2)
+    model.save_pretrained(target, **how_to_save)
+    return model
+
+
+def read_config(target: Path) -> dict:
+    return json.loads((target / "config.json").read_text())
+
+
+def write_expected(model: torch.nn.Module, target: Path) -> None:
+    vocabulary = model.config.vocab_size
+    ids = torch.randint(1, vocabulary, (1, TOKENS))
+    expected = run(model, ids, torch.ones_like(ids))
+    mask = torch.tensor([[int(n >= TOKENS - length) for n in range(TOKENS)] for length in LENGTHS])
+    left = torch.randint(1, vocabulary, mask.shape) * mask
+    expected |= {f"left.{key}": value for key, value in run(model, left, mask).items()}
+    save_file(expected, target / "expected.safetensors")
+
+
+def make_configured(name: str, target: Path) -> None:
+    model = make(*CASES[name], target)
+    (target / "config_v4.json").write_text(json.dumps(older_spelling(read_config(target))))
+    write_expected(model, target)
+
+
+def make_written(name: str, target: Path) -> None:
+    """A config.json that transformers would not write itself, but reads."""
+    kind, fields, changes = WRITTEN[name]
+    make(kind, fields, {}, target)
+    config = {key: value for key, value in (read_config(target) | changes).items() if value != ABSENT}
+    save_as_both_spellings(config, target)
+    write_expected(AutoModelForCausalLM.from_pretrained(target).eval(), target)
+
+
+def make_sharded(name: str, target: Path) -> None:
+    kind = name.removeprefix("sharded-")
+    fields = {"head_dim": ABSENT} if kind == "qwen2" else {}
+    model = make(kind, fields, {}, target, max_shard_size="30KB")
+    save_as_both_spellings(read_config(target), target)
+    write_expected(model, target)
+
+
+def make_with_stored_head(name: str, target: Path) -> None:
+    """A tied model whose file holds a head as well: transformers ties them only if they are equal."""
+    make("qwen3", {"tie_word_embeddings": True}, {}, target)
+    tensors = load_file(target / "model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    tensors["lm_head.weight"] = head if name.endswith("-equal") else torch.randn_like(head) * 0.2
+    # As checkpoints of old have; models compute these.
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.randn(8)
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    save_as_both_spellings(read_config(target), target)
+    write_expected(AutoModelForCausalLM.from_pretrained(target).eval(), target)
+
+
+def save_as_both_spellings(config: dict, target: Path) -> None:
+    for spelling in ("config.json", "config_v4.json"):
+        (target / spelling).write_text(json.dumps(config))
+
+
+MAKERS = (
+    dict.fromkeys(CASES, make_configured)
+    | dict.fromkeys(WRITTEN, make_written)
+    | {f"sharded-{kind}": make_sharded for kind in ("llama", "qwen2", "glm4")}
+    | {f"stored-head-{which}": make_with_stored_head for which in ("equal", "different")}
+)
+
+
 def main(directory: Path) -> None:
     # Tiny models: threads would only wait for each other.
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    for seed, (name, (kind, fields, rope)) in enumerate(CASES.items()):
+    logging.set_verbosity_error()
+    for seed, (name, maker) in enumerate(MAKERS.items()):
         torch.manual_seed(seed)
-        rope = {"rope_type": "default", "rope_theta": 10000.0} | rope
-        fields = {key: value for key, value in (BASE | fields).items() if value != ABSENT}
-        config = AutoConfig.for_model(kind, **fields, rope_parameters=rope)
-        model = AutoModelForCausalLM.from_config(config).eval()
-        for parameter in model.parameters():
-            # Norm weights and biases too, so that one that is forgotten shows.
-            if parameter.dim() == 1:
-                parameter.data.add_(torch.randn_like(parameter) * 0.2)
-        target = directory / name
-        model.save_pretrained(target)
-        saved = json.loads((target / "config.json").read_text())
-        (target / "config_v4.json").write_text(json.dumps(older_spelling(saved)))
-
-        ids = torch.randint(1, 96, (1, TOKENS))
-        expected = run(model, ids, torch.ones_like(ids))
-        mask = torch.tensor([[int(n >= TOKENS - length) for n in range(TOKENS)] for length in LENGTHS])
-        left = torch.randint(1, 96, mask.shape) * mask
-        expected |= {f"left.{key}": value for key, value in run(model, left, mask).items()}
-        save_file(expected, target / "expected.safetensors")
-    print(len(CASES))
+        maker(name, directory / name)
+    print(len(MAKERS))
 
 
 if __name__ == "__main__":
