@@ -95,7 +95,11 @@ impl Cache {
         }
         let folder = link.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let temporary = folder.join(unique_name(".link", ".tmp"));
+        // Among the blobs, where a crash may leave it: in the snapshot it would be a file that no digest
+        // knows, and the build would be refused from then on.
+        let blobs = self.repository(repository).join("blobs");
+        fs::create_dir_all(&blobs).map_err(Error::io("create", &blobs))?;
+        let temporary = blobs.join(unique_name(".link", ".tmp"));
         let linked = if self.copies {
             Err(io::ErrorKind::Unsupported.into())
         } else {
