@@ -51,14 +51,21 @@ def attention(heads, kv_heads, length, head_dim, dtype="bfloat16"):
 
 def decode_attention(batch, heads, kv_heads, capacity, head_dim, dtype="bfloat16"):
     """One token over a full cache."""
-    kv = [[batch, kv_heads, capacity, head_dim], dtype]
+    q, kv = [[batch, heads, 1, head_dim], dtype], [[batch, kv_heads, capacity, head_dim], dtype]
     return {
         "kernel": "decode-attention",
         "function": "decode_attention",
         "label": f"B {batch}, H/K {heads}/{kv_heads}, C {capacity}, D {head_dim}, full",
         "dtype": dtype,
-        "arguments": [[[batch, heads, 1, head_dim], dtype], kv, kv, [[batch], "int32"]],
+        "arguments": [q, kv, kv, [[batch], "int32"]],
         "options": {"scale": head_dim**-0.5},
+        # The model knows no lengths in memory; see HEAD.
+        "modelled": {
+            "function": "filled_decode_attention",
+            "arguments": [q, kv, kv],
+            "options": {"scale": head_dim**-0.5, "filled": capacity},
+            "body": "inner",
+        },
         "flops": 4 * batch * heads * capacity * head_dim,
         "bytes": 2 * batch * kv_heads * capacity * head_dim * WIDTH[dtype],
     }
@@ -166,8 +173,9 @@ around the kernel included.
 - **floor / kernel** is the share of the peak that the kernel reaches by this model; 1 where the model lies
   below the floor.
 - "not modelled": it compiles, but the model ends the process on an operation that it does not know.
-- `decode_attention` reads its lengths from memory, which the model does not know: its rows mean a full
-  cache, and the floor counts all of it.
+- `decode_attention` reads its lengths from memory, which the model does not know. Its rows are of the same
+  kernel with a length known while compiling, that of a full cache, and the floor counts all of it. The lengths
+  cost one more short transfer at the start.
 - Only figures of one device beside each other mean something, and they mean little where both arms are
   near the floor: such an operation is bound by memory.
 
@@ -189,7 +197,7 @@ def code_of(case, body):
 def jobs(case):
     """(arm, job) of everything that is compiled for a case."""
     job = {key: case[key] for key in ("kernel", "function", "arguments", "options")}
-    yield "kernel", {**job, "body": "tpu"}
+    yield "kernel", {**job, "body": "tpu", **case.get("modelled", {})}
     yield "XLA", {**job, "body": "cpu"}
     for name, peer in case.get("peers", {}).items():
         yield name, {**job, **peer, "body": "peer"}

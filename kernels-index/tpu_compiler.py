@@ -23,12 +23,13 @@ MEMORY = 8 << 30
 class Compiler:
     """A child process for one build of a kernel.
 
-    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`, and `body`
-    "cpu" where the JAX body is meant. An answer has `temporary_bytes` or `error`, and with `profile`
-    the `cycles` of every operation.
+    A job names `kernel`, `function`, `arguments` ([shape, dtype] each) and `options`, and a `body`:
+    "tpu" (meant where none is named) and "cpu" are the operators of that build, "inner" any function
+    of the TPU build's `_pallas_body`, and "peer" one of `peers`. An answer has `temporary_bytes` or
+    `error`, and with `profile` the `cycles` of every operation.
     """
 
-    def __init__(self, name, backend):
+    def __init__(self, name, body):
         self._child = subprocess.Popen(
             [sys.executable, "-I", "-B", "-c", (PYTHON / "check_start.py").read_text()],
             stdin=subprocess.PIPE,
@@ -38,7 +39,7 @@ class Compiler:
         )
         sources = {module: (PYTHON / f"{module}.py").read_text() for module in MODULES}
         bootstrap = (PYTHON / "bootstrap.py").read_text()
-        self._send({"bootstrap": bootstrap, "sources": sources, "payloads": [_payload(name, backend)]})
+        self._send({"bootstrap": bootstrap, "sources": sources, "payloads": [_payload(name, body)]})
         assert "ready" in self._child.stdout.readline()
 
     def compile(self, job, target, profile, limit):
@@ -72,15 +73,34 @@ class Compiler:
         self._child.wait()
 
 
-def _payload(name, backend):
-    """The files of a build, as the bridge hands over verified ones."""
-    folder = INDEX / name / "build" / f"torch-{backend}"
-    files = [path for path in folder.rglob("*.py") if path.is_file()]
+#: The package of a payload whose operators are all functions of one module.
+EXPOSED = """from torch_tpu._internal.pallas import jax_op
+
+from . import {module} as _module
+
+
+def __getattr__(name):
+    return jax_op("{identifier}::" + name, getattr(_module, name))
+"""
+
+
+def _payload(name, body):
+    """The files of a build, as the bridge hands over verified ones; those of a peer beside it."""
+    folder = INDEX / name / "build" / f"torch-{'cpu' if body == 'cpu' else 'tpu'}"
+    if body == "peer":
+        folder, files = INDEX, {"peers.py": (INDEX / "peers.py").read_bytes()}
+    else:
+        files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.py") if p.is_file()}
+    identifier = json.loads((folder / "metadata.json").read_text())["id"] if body != "peer" else "_peers"
+    exposed = {"peer": "peers", "inner": "_pallas_body"}.get(body)
+    if exposed:
+        identifier += "_estimated"
+        files["__init__.py"] = EXPOSED.format(module=exposed, identifier=identifier).encode()
     return {
-        "name": f"kernel_payload_{name.replace('-', '_')}_{backend}",
-        "id": json.loads((folder / "metadata.json").read_text())["id"],
+        "name": f"kernel_payload_{name.replace('-', '_')}_{body}",
+        "id": identifier,
         "title": name,
-        "files": {str(p.relative_to(folder)): base64.b64encode(p.read_bytes()).decode() for p in files},
+        "files": {path: base64.b64encode(data).decode() for path, data in files.items()},
         "path": str(folder),
         "dependencies": {},
     }

@@ -75,6 +75,7 @@ def test_ragged_capacities_agree_with_float64(backend, capacity):
         ((2, 9, 3, 300, 64), 100),
         ((2, 4, 1, 2500, 128), None),
         ((2, 4, 1, 2500, 128), 100),
+        ((2, 4, 1, 5000, 128), 3000),
         ((2, 4, 1, 2500, 64), 100),
         ((2, 8, 2, 2048, 128), None),
         ((2, 32, 1, 129, 64), 100),
@@ -99,14 +100,10 @@ def quantized(x):
     return jnp.asarray(np.round(x / scales), jnp.int8), jnp.asarray(scales.swapaxes(2, 3))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape, window", [((3, 8, 2, 300, 64), None), ((3, 4, 2, 2500, 128), 100)])
-def test_int8_caches_agree_with_float64(backend, dtype, shape, window):
-    """With what the caches hold, so that no rounding to int8 is part of the difference; scales
-    beyond the length are NaN."""
+def int8_inputs(shape, dtype, lengths):
+    """Arguments whose scales beyond the length are NaN, and what their caches are worth, so that no
+    rounding to int8 is part of a difference."""
     batch, heads, kv_heads, capacity, head_dim = shape
-    lengths = [capacity, capacity - 20, 0]
     q = normal(1, (batch, heads, 1, head_dim), dtype)
     full = [normal(seed, (batch, kv_heads, capacity, head_dim), jnp.float32) for seed in (2, 3)]
     (k, k_scales), (v, v_scales) = (quantized(x) for x in full)
@@ -117,11 +114,19 @@ def test_int8_caches_agree_with_float64(backend, dtype, shape, window):
     k_scales, v_scales = (
         jnp.asarray(np.where(beyond, np.nan, scales), jnp.float32) for scales in (k_scales, v_scales)
     )
-    arrays = (q, k, v, k_scales, v_scales, jnp.asarray(lengths, jnp.int32))
-    options = {"scale": head_dim**-0.5, "window": window}
+    return (q, k, v, k_scales, v_scales, jnp.asarray(lengths, jnp.int32)), worth
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, window", [((3, 8, 2, 300, 64), None), ((3, 4, 2, 5000, 128), 100)])
+def test_int8_caches_agree_with_float64(backend, dtype, shape, window):
+    arrays, worth = int8_inputs(shape, dtype, [shape[3], shape[3] - 20, 0])
+    options = {"scale": shape[-1] ** -0.5, "window": window}
     out = call("decode-attention", backend, "decode_attention_int8", *arrays, **options)
     assert out.dtype == dtype
-    assert_close(out, reference(q, *worth, lengths, options["scale"], window), dtype)
+    expected = reference(arrays[0], *worth, arrays[-1], options["scale"], window)
+    assert_close(out, expected, dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -147,6 +152,22 @@ def test_no_races_in_the_simulated_memory():
     races, out = find_races("decode-attention", "decode_attention", *arrays, scale=0.125)
     assert not races
     assert_close(out, reference(*arrays, 0.125), jnp.float32)
+
+
+def test_no_races_with_int8_caches():
+    arrays, worth = int8_inputs((2, 4, 2, 40, 64), jnp.float32, [40, 7])
+    races, out = find_races("decode-attention", "decode_attention_int8", *arrays, scale=0.125)
+    assert not races
+    assert_close(out, reference(arrays[0], *worth, arrays[-1], 0.125), jnp.float32)
+
+
+@pytest.mark.parametrize("filled", [2500, 2048, 700])
+def test_the_form_that_estimates_are_made_of_computes_the_same(filled):
+    *caches, lengths = inputs(2, 4, 1, 2500, 128, jnp.bfloat16, [filled, filled])
+    name, options = "filled_decode_attention", {"filled": filled, "scale": 0.1}
+    estimated = call("decode-attention", "tpu", name, *caches, **options)
+    offered = call("decode-attention", "tpu", "decode_attention", *caches, lengths, scale=0.1)
+    assert np.array_equal(wide(estimated), wide(offered))
 
 
 def test_the_cpu_build_runs_on_torch_tensors():
@@ -175,10 +196,22 @@ def _jobs(shapes, dtypes=("bfloat16", "float32")):
     ]
 
 
+def _int8_jobs(shapes):
+    """The jobs for int8 caches."""
+    jobs = _jobs(shapes)
+    for job in jobs:
+        q, k, v, lengths = job["arguments"]
+        scales = [[k[0][0], k[0][1], 1, k[0][2]], "float32"]
+        job["function"] = "decode_attention_int8"
+        job["arguments"] = [q, [k[0], "int8"], [v[0], "int8"], scales, scales, lengths]
+    return jobs
+
+
 @pytest.mark.parametrize("target", ["v5e", "v6e"])
 def test_the_tpu_compiler_builds_it(target):
     shapes = [(1, 9, 3, 300, 64), (1, 32, 8, 2048, 128), (8, 32, 8, 8192, 64), (2, 4, 1, 2500, 128)]
     tpu_compiler.assert_compiles(target, _jobs(shapes))
+    tpu_compiler.assert_compiles(target, _int8_jobs(shapes[:2]))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
@@ -196,3 +229,4 @@ def test_the_cache_is_not_copied(head_dim):
 def test_the_tpu_compiler_builds_every_head_dim(target, head_dim):
     shapes = [(1, 8, 2, 17, head_dim), (32, 32, 8, 8192, head_dim), (1, 7, 1, 1000, head_dim)]
     tpu_compiler.assert_compiles(target, _jobs(shapes))
+    tpu_compiler.assert_compiles(target, _int8_jobs(shapes))

@@ -1,7 +1,7 @@
 import torch
 
-ops = torch.ops._decode_attention_cpu_cdece45
+ops = torch.ops._decode_attention_cpu_76c7078
 
 
 def add_op_namespace_prefix(op_name: str) -> str:
-    return f"_decode_attention_cpu_cdece45::{op_name}"
+    return f"_decode_attention_cpu_76c7078::{op_name}"

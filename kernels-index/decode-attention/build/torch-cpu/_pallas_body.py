@@ -4,7 +4,7 @@ Decoding is bound by the bytes of the cache, so the kernel reads only blocks tha
 `lengths` is known before the grid runs (scalar prefetch) and steps the block index past nothing.
 The query heads that share a KV head are rows of one matrix, so each byte is read once. Several
 heads are read at the same time, each in one contiguous transfer, which hides what a transfer costs
-before its first byte.
+before its first byte. A block that is filled to its end needs no masks, and goes without.
 """
 
 import functools
@@ -21,7 +21,7 @@ from ._shapes import check, check_int8
 LANES = 128
 # One transfer of K or V: enough to outweigh its fixed cost, small enough that a short sequence
 # reads little beyond its end. By the compiler's estimates.
-TRANSFER_BYTES = 1 << 18
+TRANSFER_BYTES = 1 << 19
 # Transfers of K (and of V) per grid step.
 STREAMS = 4
 # Far below any score, yet finite, so that no row becomes NaN.
@@ -64,6 +64,17 @@ def decode_attention_int8(
     return _run(q, k_cache, v_cache, (k_scales, v_scales), lengths, scale, window)
 
 
+def filled_decode_attention(
+    q: jax.Array, k_cache: jax.Array, v_cache: jax.Array, *, filled: int, scale: float
+) -> jax.Array:
+    """`decode_attention` for a length that is known while compiling, the same in every sequence.
+
+    Not an operator: the compiler's cost model knows no lengths in memory, so estimates are made
+    of this form.
+    """
+    return _run(q, k_cache, v_cache, (), filled, scale, None)
+
+
 def _run(q, k_cache, v_cache, scales, lengths, scale, window):
     batch, heads, _, head_dim = q.shape
     kv_heads, capacity = k_cache.shape[1:3]
@@ -72,14 +83,19 @@ def _run(q, k_cache, v_cache, scales, lengths, scale, window):
     entries_last = head_dim % LANES != 0
     if entries_last:
         k_cache, v_cache = k_cache.swapaxes(2, 3), v_cache.swapaxes(2, 3)
-    plan = Plan(kv_heads, capacity, head_dim, k_cache.dtype.itemsize)
+    # In the width of q, which int8 is widened to before it is used.
+    plan = Plan(kv_heads, capacity, head_dim, q.dtype.itemsize)
     heads_per_step = plan.streams * plan.heads
     group = heads // kv_heads
     # 16 rows fill a tile of bfloat16 (and the MXU's smallest left side).
     rows = -(-group // 16) * 16
 
-    def located(stream, entries_last, b, h, j, lengths):
-        first, last = _block_range(lengths[b], plan.entries, capacity, window)
+    static_length = lengths if isinstance(lengths, int) else None
+    prefetched = () if static_length is not None else (lengths,)
+
+    def located(stream, entries_last, b, h, j, *lengths):
+        length = lengths[0][b] if lengths else static_length
+        first, last = _block_range(length, plan.entries, capacity, window)
         # Blocks that hold nothing are not read: the index stays where it is.
         j = jnp.clip(j, first, last)
         h = h * plan.streams + stream
@@ -94,11 +110,12 @@ def _run(q, k_cache, v_cache, scales, lengths, scale, window):
     kv_shape = (head_dim, plan.entries) if entries_last else (plan.entries, head_dim)
     kv_specs = streamed(kv_shape, entries_last)
     scale_specs = streamed((1, plan.entries), True)
-    q_spec = pl.BlockSpec((1, heads, head_dim), lambda b, h, j, lengths: (b, 0, 0))
+    q_spec = pl.BlockSpec((1, heads, head_dim), lambda b, h, j, *lengths: (b, 0, 0))
     arrays = (k_cache, v_cache, *scales)
     out = pl.pallas_call(
         functools.partial(
             _kernel,
+            static_length=static_length,
             plan=plan,
             capacity=capacity,
             group=group,
@@ -108,7 +125,7 @@ def _run(q, k_cache, v_cache, scales, lengths, scale, window):
         ),
         out_shape=jax.ShapeDtypeStruct((batch, heads, head_dim), q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1,
+            num_scalar_prefetch=len(prefetched),
             grid=(batch, kv_heads // heads_per_step, pl.cdiv(capacity, plan.entries)),
             in_specs=[q_spec, *kv_specs, *kv_specs, *[s for _ in scales for s in scale_specs]],
             out_specs=q_spec,
@@ -129,7 +146,11 @@ def _run(q, k_cache, v_cache, scales, lengths, scale, window):
             bytes_accessed=sum(x.size * x.dtype.itemsize for x in (q, q, *arrays)),
         ),
         name="decode_attention",
-    )(lengths, q.reshape(batch, heads, head_dim), *[a for a in arrays for _ in range(plan.streams)])
+    )(
+        *prefetched,
+        q.reshape(batch, heads, head_dim),
+        *[a for a in arrays for _ in range(plan.streams)],
+    )
     return out.reshape(q.shape)
 
 
@@ -163,14 +184,19 @@ def _block_range(length, block, capacity, window):
     return lax.div(jnp.maximum(length - window, 0), block), last
 
 
-def _kernel(lengths_ref, q_ref, *refs, plan, capacity, group, window, entries_last, factor):
+def _kernel(*refs, static_length, plan, capacity, group, window, entries_last, factor):
     streams, block = plan.streams, plan.entries
-    *inputs, out_ref, packed_ref, done_ref, max_ref, sum_ref, acc_ref = refs
+    if static_length is None:
+        lengths_ref, *refs = refs
+        length = lengths_ref[pl.program_id(0)]
+    else:
+        length = static_length
+    q_ref, *inputs, out_ref, packed_ref, done_ref, max_ref, sum_ref, acc_ref = refs
     k_refs, v_refs, *scale_refs = (
         inputs[at : at + streams] for at in range(0, len(inputs), streams)
     )
     h, j = pl.program_id(1), pl.program_id(2)
-    length = jnp.clip(lengths_ref[pl.program_id(0)], 0, capacity)
+    length = jnp.clip(length, 0, capacity)
     first, last = _block_range(length, block, capacity, window)
     every_head = [(stream, head) for stream in range(streams) for head in range(plan.heads)]
     # f32 is computed as f32, not in the MXU's native bfloat16.
@@ -196,7 +222,7 @@ def _kernel(lengths_ref, q_ref, *refs, plan, capacity, group, window, entries_la
     def kv_head(index):
         return h * len(every_head) + index
 
-    def one_head(index):
+    def one_head(index, masked):
         stream, head = every_head[index]
         q = packed_ref[kv_head(index)]
         k, v = (ref[stream][0, head].astype(q_ref.dtype) for ref in (k_refs, v_refs))
@@ -207,22 +233,25 @@ def _kernel(lengths_ref, q_ref, *refs, plan, capacity, group, window, entries_la
         )
         if scale_refs:
             s = s * scale_refs[0][stream][0, head]
-        position = j * block + lax.broadcasted_iota(jnp.int32, s.shape, 1)
-        seen = position < length
-        if window is not None:
-            seen &= position >= length - window
-        s = jnp.where(seen, s, MASKED)
-        # What lies beyond the length may be NaN, and 0 * NaN would reach the result.
-        shape = (1, block) if entries_last else (block, 1)
-        position = j * block + lax.broadcasted_iota(jnp.int32, shape, 1 if entries_last else 0)
-        v = jnp.where(position < length, v, 0)
+        if masked:
+            position = j * block + lax.broadcasted_iota(jnp.int32, s.shape, 1)
+            seen = position < length
+            if window is not None:
+                seen &= position >= length - window
+            s = jnp.where(seen, s, MASKED)
+            # What lies beyond the length may be NaN, and 0 * NaN would reach the result.
+            shape = (1, block) if entries_last else (block, 1)
+            position = j * block + lax.broadcasted_iota(jnp.int32, shape, 1 if entries_last else 0)
+            v = jnp.where(position < length, v, 0)
         old = max_ref[index]
         new = jnp.maximum(old, jnp.max(s, axis=1, keepdims=True))
         p = jnp.exp2(s - new[:, :1])
         shrink = jnp.exp2(old - new)
         weights = p
         if scale_refs:
-            weights = jnp.where(seen, p * scale_refs[1][stream][0, head], 0)
+            weights = p * scale_refs[1][stream][0, head]
+            if masked:
+                weights = jnp.where(seen, weights, 0)
         contract = (((1,), (1 if entries_last else 0,)), ((), ()))
         product = lax.dot_general(
             weights.astype(v.dtype), v, contract, precision=precision, preferred_element_type=jnp.float32
@@ -231,10 +260,16 @@ def _kernel(lengths_ref, q_ref, *refs, plan, capacity, group, window, entries_la
         sum_ref[index] = sum_ref[index] * shrink + jnp.sum(p, axis=1, keepdims=True)
         acc_ref[index] = acc_ref[index] * shrink[:, :1] + product
 
-    @pl.when((j >= first) & (j <= last) & (length > 0))
-    def _():
+    def all_heads(masked):
         for index in range(len(every_head)):
-            one_head(index)
+            one_head(index, masked)
+
+    counts = (j >= first) & (j <= last) & (length > 0)
+    whole = (j + 1) * block <= length
+    if window is not None:
+        whole &= j * block >= length - window
+    pl.when(counts & whole)(functools.partial(all_heads, False))
+    pl.when(counts & jnp.logical_not(whole))(functools.partial(all_heads, True))
 
     @pl.when(j == pl.num_programs(2) - 1)
     def _():
