@@ -86,12 +86,13 @@ def __getattr__(name):
 
 def _payload(name, body):
     """The files of a build, as the bridge hands over verified ones; those of a peer beside it."""
-    folder = INDEX / name / "build" / f"torch-{'cpu' if body == 'cpu' else 'tpu'}"
     if body == "peer":
-        folder, files = INDEX, {"peers.py": (INDEX / "peers.py").read_bytes()}
+        folder, identifier, paths = INDEX, "_peers", [INDEX / "peers.py"]
     else:
-        files = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.py") if p.is_file()}
-    identifier = json.loads((folder / "metadata.json").read_text())["id"] if body != "peer" else "_peers"
+        folder = INDEX / name / "build" / ("torch-cpu" if body == "cpu" else "torch-tpu")
+        identifier = json.loads((folder / "metadata.json").read_text())["id"]
+        paths = [path for path in folder.rglob("*.py") if path.is_file()]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
     exposed = {"peer": "peers", "inner": "_pallas_body"}.get(body)
     if exposed:
         identifier += "_estimated"
