@@ -87,7 +87,8 @@ def read_schedule(folder):
     for path in sorted(glob.glob(f"{folder}/*")):
         match = re.match(r"\d+-(.+)-\d+-(final_hlo-static|schedule-analysis_final|pre-finalize)", os.path.basename(path))
         # Names in angle brackets and `TLP` are the frame around the program: start, end, dispatch.
-        if match and not match[1].startswith(("<", "TLP")):
+        # A custom call that has no program of its own leaves an empty file.
+        if match and not match[1].startswith(("<", "TLP")) and os.path.getsize(path):
             with open(path, errors="replace") as file:
                 text = file.read()
             entry = operations.setdefault(match[1], {"name": match[1]})

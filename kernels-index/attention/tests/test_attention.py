@@ -156,6 +156,13 @@ def test_the_tpu_compiler_builds_it(target):
     tpu_compiler.assert_compiles(target, _jobs(COMPILED))
 
 
+def test_the_default_beside_it_compiles_where_a_custom_call_of_xla_has_no_program():
+    """Its analysis is an empty file, which once ended the job."""
+    (job,) = _jobs([("bfloat16", (1, 4, 1, 1024, 1024, 64), {})])
+    del job["temporary_bytes"]
+    tpu_compiler.assert_compiles("v5e", [{**job, "body": "cpu"}])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["v4", "v5e", "v5p", "v6e", "tpu7x"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
