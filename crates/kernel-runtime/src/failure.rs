@@ -58,6 +58,36 @@ pub enum RuntimeError {
     /// The workload of a benchmark.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// An arm of a benchmark failed in its own process.
+    #[error("arm `{arm}`: {}", failure.message)]
+    Arm {
+        /// The arm as given.
+        arm: String,
+        /// What the process told.
+        failure: Box<Failure>,
+    },
+    /// The process of an arm is gone.
+    #[error("the process of arm `{arm}` ended in the middle of its work ({status})")]
+    ArmEnded {
+        /// The arm as given.
+        arm: String,
+        /// How it ended.
+        status: String,
+    },
+    /// The process of an arm cannot be had or asked.
+    #[error("the process of arm `{arm}` {problem}")]
+    ArmProcess {
+        /// The arm as given.
+        arm: String,
+        /// What does not work.
+        problem: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Two parts of a benchmark do not keep to what they agreed on.
+    #[error("a benchmark is out of step: {0}")]
+    OutOfTurn(&'static str),
     /// libtorch.
     #[error("libtorch: {0}")]
     Torch(#[from] tch::TchError),
@@ -68,7 +98,9 @@ impl RuntimeError {
     pub fn kind(&self) -> &str {
         match self {
             Self::Request(_) => "request",
-            Self::Response(_) => "internal",
+            Self::Response(_) | Self::OutOfTurn(_) => "internal",
+            Self::Arm { failure, .. } => &failure.kind,
+            Self::ArmEnded { .. } | Self::ArmProcess { .. } => "arm-process",
             Self::Option { .. } => "usage",
             Self::Read { .. } => "read",
             Self::KernelConfig { source, .. } => source.kind(),
@@ -87,6 +119,11 @@ impl RuntimeError {
             Self::KernelConfig { source, .. } => source.hint(),
             Self::Registry(error) => error.hint(),
             Self::Bridge(error) => error.hint(),
+            Self::Arm { failure, .. } => failure.hint.clone(),
+            Self::ArmEnded { .. } => Some(
+                "what it printed last is above; without `--apart`, the arms run in this process"
+                    .to_owned(),
+            ),
             Self::Model(error) | Self::Workload(WorkloadError::Op(error)) => error.hint(),
             _ => None,
         }
@@ -94,7 +131,10 @@ impl RuntimeError {
 
     /// The error as the command prints it.
     pub fn to_failure(&self) -> Failure {
-        let mut causes: Vec<String> = Vec::new();
+        let mut causes: Vec<String> = match self {
+            Self::Arm { failure, .. } => failure.causes.clone(),
+            _ => Vec::new(),
+        };
         let mut source = self.source();
         while let Some(error) = source {
             let text = error.to_string();
@@ -106,6 +146,7 @@ impl RuntimeError {
         }
         let detail = match self {
             Self::Bridge(error) => error.traceback().map(str::to_owned),
+            Self::Arm { failure, .. } => failure.detail.clone(),
             _ => None,
         };
         Failure {

@@ -82,6 +82,10 @@ pub fn run(request: Request, events: &Events) -> Result<serde_json::Value, Runti
             };
             serde_json::to_value(response).map_err(RuntimeError::Response)
         }
+        Request::BenchmarkArm => {
+            benchmark::serve_arm()?;
+            Ok(serde_json::Value::Null)
+        }
         Request::Check(request) => {
             let response = check::run(&request, events)?;
             serde_json::to_value(response).map_err(RuntimeError::Response)

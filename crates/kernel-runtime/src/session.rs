@@ -1,5 +1,6 @@
 //! What every request needs: a registry that tells what it does, and Python when a kernel asks for it.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use kernel_bridge::{Bridge, BridgeError, BridgeOptions, Environment, PayloadHost};
@@ -17,6 +18,16 @@ static BRIDGE: OnceLock<Bridge> = OnceLock::new();
 /// The bridge, if Python was started.
 pub(crate) fn running_bridge() -> Option<&'static Bridge> {
     BRIDGE.get()
+}
+
+/// Versions in this process, by package: those of Python's packages once Python runs.
+pub(crate) fn versions() -> BTreeMap<String, String> {
+    match running_bridge() {
+        Some(bridge) => bridge.versions(),
+        None => {
+            std::iter::once(("torch".to_owned(), kernel_bridge::TORCH_VERSION.to_owned())).collect()
+        }
+    }
 }
 
 /// Starts Python for a device, or hands out what runs.

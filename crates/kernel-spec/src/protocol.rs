@@ -15,7 +15,7 @@ use crate::plan::PlanRequest;
 pub mod check;
 
 /// Version of the C interface and of the messages in this module. Any change to either raises it.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// What the command asks of the runtime library.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub enum Request {
     Generate(GenerateRequest),
     /// Compare two implementations of an op, or two set-ups of a model.
     Benchmark(BenchmarkRequest),
+    /// Be one arm of a [`BenchmarkRequest`] with `apart`, for the process at the other end of standard
+    /// input.
+    BenchmarkArm,
     /// Say what would run.
     Plan(PlanRequest),
     /// Check a kernel without a TPU.
@@ -258,6 +261,9 @@ pub struct BenchmarkRequest {
     pub threads: Option<usize>,
     /// Let kernels without a CPU build run in interpret mode (functional, never timed).
     pub interpret: bool,
+    /// The program to start for each arm, which does [`Request::BenchmarkArm`] as `bench arm`; `None` has
+    /// both arms in one process.
+    pub apart: Option<PathBuf>,
     /// How kernels are reached.
     pub registry: RegistrySettings,
 }

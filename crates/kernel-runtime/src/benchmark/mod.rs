@@ -1,21 +1,25 @@
 //! `bench ab`: two arms on the same inputs, compared for correctness first and time second.
 
+mod apart;
 mod arm;
+mod compare;
 mod layer;
 mod model;
 mod op;
 mod script;
+mod side;
+mod task;
 mod watched;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kernel_bench::cache::Flusher;
 use kernel_bench::limits;
 use kernel_bench::measure::{Budget, overhead};
-use kernel_bench::workload::{OpKind, OpShape};
-use kernel_model::{Dtype, ModelConfig};
+use kernel_model::Dtype;
 use kernel_report::record::{
     About, ArmRecord, CacheState, Comparison, Level, Limits, MachineRecord, Method, Row, Work,
 };
@@ -25,7 +29,7 @@ use crate::Events;
 use crate::failure::RuntimeError;
 use crate::generate::set_threads;
 use crate::interface::interrupted;
-use crate::session;
+use task::Task;
 
 /// Name of the arm that is no kernel.
 const DEFAULT: &str = "default";
@@ -47,36 +51,24 @@ pub fn run(request: &BenchmarkRequest, events: &Events) -> Result<Comparison, Ru
     check(request)?;
     set_threads(request.threads)?;
     let run = Run::new(request, events);
-    match &request.workload {
-        Workload::Op { op, shapes } => {
-            let op = OpKind::by_name(op)?;
-            let shapes = match shapes.as_slice() {
-                [] => vec![OpShape::new(op, &std::collections::BTreeMap::new())?],
-                given => given
-                    .iter()
-                    .map(|sizes| OpShape::new(op, sizes))
-                    .collect::<Result<_, _>>()?,
-            };
-            op::compare(&run, op, &shapes)
-        }
-        Workload::OpOfModel { op, model } => {
-            let op = OpKind::by_name(op)?;
-            let config = ModelConfig::from_directory(model)?;
-            op::compare(&run, op, &OpShape::of_model(op, &config, MODEL_TOKENS)?)
-        }
-        Workload::Script { scripts } => script::compare(&run, scripts),
-        Workload::Layer {
-            model,
-            layer,
-            prompt_tokens,
-            new_tokens,
-        } => layer::compare(&run, model, *layer, (*prompt_tokens, *new_tokens)),
-        Workload::Model {
-            model,
-            prompt_tokens,
-            new_tokens,
-        } => model::compare(&run, model, (*prompt_tokens, *new_tokens)),
+    if let Workload::Script { scripts } = &request.workload {
+        return script::compare(&run, scripts);
     }
+    let task = Task::of(&request.workload, request.dtype.as_deref())?;
+    let sides = match &request.apart {
+        Some(program) => apart::sides(&run, program)?,
+        None => task.sides(&run)?,
+    };
+    compare::compare(&run, &task, &sides)
+}
+
+/// Is one arm of a comparison, for the process at the other end of standard input, until that has no
+/// further question.
+///
+/// # Errors
+/// Where standard input is no such connection. What fails in the arm is an answer.
+pub fn serve_arm() -> Result<(), RuntimeError> {
+    apart::serve()
 }
 
 fn check(request: &BenchmarkRequest) -> Result<(), RuntimeError> {
@@ -116,7 +108,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(request: &'a BenchmarkRequest, events: &'a Events) -> Self {
         let threads = i64::from(tch::get_num_threads());
-        let machine = MachineRecord::read("cpu", threads, std::collections::BTreeMap::new());
+        let machine = MachineRecord::read("cpu", threads, BTreeMap::new());
         let flusher = request
             .flush_caches
             .then(|| RefCell::new(Flusher::new(machine.cache_bytes)));
@@ -182,19 +174,10 @@ impl<'a> Run<'a> {
         Ok(rows)
     }
 
-    /// The record of the rows. Without a dtype, each workload has its own.
-    fn finish(
-        &self,
-        (level, dtype): (Level, Option<Dtype>),
-        (a, b): (ArmRecord, ArmRecord),
-        (rows, wanted): (Vec<Row>, usize),
-    ) -> Comparison {
+    /// The record of the rows.
+    fn finish(&self, level: Level, arms: Arms, (rows, wanted): (Vec<Row>, usize)) -> Comparison {
         let mut machine = self.machine.clone();
-        machine.versions = match session::running_bridge() {
-            Some(bridge) => bridge.versions(),
-            None => std::iter::once(("torch".to_owned(), kernel_bridge::TORCH_VERSION.to_owned()))
-                .collect(),
-        };
+        machine.versions = arms.versions;
         machine.versions.insert(
             "kernel-cli".to_owned(),
             env!("CARGO_PKG_VERSION").to_owned(),
@@ -205,18 +188,32 @@ impl<'a> Run<'a> {
             confidence: self.request.confidence,
             seed: self.request.seed,
             cache: self.cache(),
-            processes: 1,
+            processes: arms.processes,
             harness_overhead_s: overhead(),
         };
         let about = About {
             level,
-            dtype: dtype.map_or("as the script says", Dtype::name).to_owned(),
-            a,
-            b,
+            dtype: arms
+                .dtype
+                .map_or("as the script says", Dtype::name)
+                .to_owned(),
+            a: arms.a,
+            b: arms.b,
             method,
             environment: machine.ended(),
             all_rows: rows.len() == wanted,
         };
         Comparison::new(about, rows)
     }
+}
+
+/// What is known of two arms in the end.
+struct Arms {
+    a: ArmRecord,
+    b: ArmRecord,
+    /// Without one, each workload has its own.
+    dtype: Option<Dtype>,
+    /// Versions by package, of all processes.
+    versions: BTreeMap<String, String>,
+    processes: u8,
 }

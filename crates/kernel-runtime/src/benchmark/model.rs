@@ -1,18 +1,16 @@
 //! Whole models: prefill, time to the first token, and decode.
 
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
 
-use kernel_bench::correctness;
-use kernel_bench::measure::Calls;
+use kernel_bench::measure::{Arm as _, Calls};
 use kernel_model::cache::KvCache;
-use kernel_model::{Device, Dtype, Model, ModelConfig};
-use kernel_report::Correctness;
-use kernel_report::record::{ArmRecord, Comparison, Level, ReplacedOp, Row};
+use kernel_model::{Device, Model, ModelConfig};
+use kernel_report::record::{ArmRecord, ReplacedOp};
 use kernel_spec::protocol::KernelChoice;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use super::watched::{interpreted_compiles, watched};
+use super::side::{About, Compiles, Outputs, Side};
+use super::task::RowPlan;
 use super::{CONFIG, DEFAULT, Run};
 use crate::failure::RuntimeError;
 use crate::generate::{Loaded, Wanted, load};
@@ -28,84 +26,95 @@ enum Phase {
     Decode,
 }
 
-/// Compares two set-ups of a model.
-pub(super) fn compare(
-    run: &Run<'_>,
-    directory: &Path,
-    (prompt_tokens, new_tokens): (usize, usize),
-) -> Result<Comparison, RuntimeError> {
-    let config = ModelConfig::from_directory(directory)?;
-    check_room(&config, prompt_tokens, new_tokens)?;
-    let ids = prompt(&config, prompt_tokens);
-    let (a, a_record) = model_arm(run, &run.request.a, directory)?;
-    let (b, b_record) = model_arm(run, &run.request.b, directory)?;
-    let dtype = a.model.dtype();
-    let mut first = Subjected::new(a.model, &ids, new_tokens)?;
-    let mut second = Subjected::new(b.model, &ids, new_tokens)?;
-    let phases = [
-        (format!("prefill, {prompt_tokens} tokens"), Phase::Prefill),
-        (
-            format!("time to first token, {prompt_tokens} tokens"),
-            Phase::FirstToken,
-        ),
-        (
-            format!(
-                "decode, 1 token after {prompt_tokens} to {}",
-                prompt_tokens + new_tokens
-            ),
-            Phase::Decode,
-        ),
-    ];
-    let rows = Run::rows(phases.len(), |index| {
-        let (workload, phase) = &phases[index];
-        row(
-            run,
-            workload,
-            *phase,
-            prompt_tokens,
-            (&mut first, &mut second),
-        )
-    })?;
-    Ok(run.finish(
-        (Level::Model, Some(dtype)),
-        (a_record, b_record),
-        (rows, phases.len()),
-    ))
+/// A model and how long a prompt it gets.
+pub(super) struct ModelTask {
+    directory: PathBuf,
+    ids: Vec<i64>,
+    new_tokens: usize,
 }
 
-fn row(
-    run: &Run<'_>,
-    workload: &str,
-    phase: Phase,
-    prompt_tokens: usize,
-    (first, second): (&mut Subjected, &mut Subjected),
-) -> Result<Row, RuntimeError> {
-    run.events.progress(&format!("checking {workload}"), 0, 0);
-    let started = Instant::now();
-    let expected = first.call(phase)?;
-    let time_a = started.elapsed().as_secs_f64();
-    let started = Instant::now();
-    let got = second.call(phase)?;
-    let time_b = started.elapsed().as_secs_f64();
-    let correctness = agree(&expected, &got, first.model.dtype())?;
-    let mut row = Row::new(workload.to_owned(), correctness);
-    row.tokens = match phase {
-        Phase::Prefill => Some(prompt_tokens as f64),
-        Phase::Decode => Some(1.0),
-        Phase::FirstToken => None,
-    };
-    if !row.correctness.ok {
-        return Ok(row.untimed("the arms do not agree, so no time is shown"));
+impl ModelTask {
+    const PHASES: [Phase; 3] = [Phase::Prefill, Phase::FirstToken, Phase::Decode];
+
+    pub(super) fn new(
+        directory: &Path,
+        prompt_tokens: usize,
+        new_tokens: usize,
+    ) -> Result<Self, RuntimeError> {
+        let config = ModelConfig::from_directory(directory)?;
+        check_room(&config, prompt_tokens, new_tokens)?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            ids: prompt(&config, prompt_tokens),
+            new_tokens,
+        })
     }
-    row.functional = interpreted_compiles()? > 0;
-    let flusher = run.flusher.as_ref();
-    watched(
-        run,
-        row,
-        (time_a, time_b),
-        &mut Calls::new(|| first.call(phase).map(drop), flusher),
-        &mut Calls::new(|| second.call(phase).map(drop), flusher),
-    )
+
+    pub(super) fn rows(&self) -> Vec<RowPlan> {
+        let prompt = self.ids.len();
+        let end = prompt + self.new_tokens;
+        Self::PHASES
+            .map(|phase| {
+                let (name, tokens) = match phase {
+                    Phase::Prefill => (format!("prefill, {prompt} tokens"), Some(prompt as f64)),
+                    Phase::FirstToken => (format!("time to first token, {prompt} tokens"), None),
+                    Phase::Decode => (
+                        format!("decode, 1 token after {prompt} to {end}"),
+                        Some(1.0),
+                    ),
+                };
+                RowPlan {
+                    name,
+                    seeds: &[0],
+                    tokens,
+                    work: None,
+                }
+            })
+            .into()
+    }
+
+    pub(super) fn side<'a>(
+        &'a self,
+        run: &'a Run<'_>,
+        name: &str,
+    ) -> Result<ModelSide<'a>, RuntimeError> {
+        let (loaded, record) = model_arm(run, name, &self.directory)?;
+        Ok(ModelSide {
+            run,
+            about: About::here(record, loaded.model.dtype()),
+            subject: Subjected::new(loaded.model, &self.ids, self.new_tokens)?,
+            phase: Phase::Prefill,
+        })
+    }
+}
+
+/// A set-up of the model, in this process.
+pub(super) struct ModelSide<'a> {
+    run: &'a Run<'a>,
+    about: About,
+    subject: Subjected,
+    phase: Phase,
+}
+
+impl Side for ModelSide<'_> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn outputs(&mut self, workload: usize, _seed: u64) -> Result<Outputs, RuntimeError> {
+        self.phase = ModelTask::PHASES[workload];
+        Outputs::of(|| Ok(vec![self.subject.call(self.phase)?]))
+    }
+
+    fn sample(&mut self, calls: usize) -> Result<f64, RuntimeError> {
+        let (subject, phase) = (&mut self.subject, self.phase);
+        let flusher = self.run.flusher.as_ref();
+        Calls::new(|| subject.call(phase).map(drop), flusher).sample(calls)
+    }
+
+    fn compiles(&mut self) -> Result<Compiles, RuntimeError> {
+        Compiles::here()
+    }
 }
 
 /// Fails where prompt and steps do not fit the model's context.
@@ -192,27 +201,6 @@ impl Subjected {
         }
         Ok(self.model.logits(&hidden.f_select(1, 0)?)?)
     }
-}
-
-/// Compares results of many ops in a row: the tolerance of one op, times four for what adds up over
-/// them, of the largest value.
-pub(super) fn agree(
-    expected: &Tensor,
-    got: &Tensor,
-    dtype: Dtype,
-) -> Result<Correctness, RuntimeError> {
-    const OPS: f64 = 4.0;
-    let largest = expected
-        .f_abs()?
-        .f_max()?
-        .f_to_kind(Kind::Double)?
-        .f_double_value(&[])?;
-    let (absolute, relative) = correctness::tolerance(dtype.kind());
-    Ok(correctness::compare_within(
-        expected,
-        got,
-        (absolute * OPS * largest.max(1.0), relative * OPS),
-    )?)
 }
 
 /// A model as an arm: `default`, `config`, or its config with kernels in place of it as

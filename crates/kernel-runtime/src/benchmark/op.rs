@@ -1,90 +1,128 @@
 //! One op at several shapes.
 
-use std::time::Instant;
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use kernel_bench::correctness;
-use kernel_bench::measure::Calls;
-use kernel_bench::workload::{OpCase, OpKind, OpShape};
+use kernel_bench::measure::{Arm as _, Calls};
+use kernel_bench::workload::{OpCase, OpKind, OpShape, Subject};
 use kernel_model::Dtype;
-use kernel_report::Correctness;
-use kernel_report::record::{Comparison, Level, Row};
 
 use super::Run;
 use super::arm::{Arm, arm};
-use super::watched::{interpreted_compiles, watched};
+use super::side::{About, Compiles, Outputs, Side};
+use super::task::RowPlan;
 use crate::failure::RuntimeError;
 
 /// Seeds of the inputs that arms are compared on before they are timed.
-const SEEDS: [u64; 3] = [1, 2, 3];
+const SEEDS: [u64; 4] = [1, 2, 3, 0];
 
-/// Compares the arms of the request on every shape.
-pub(super) fn compare(
-    run: &Run<'_>,
+/// An op and its shapes.
+pub(super) struct OpTask {
     kind: OpKind,
-    shapes: &[OpShape],
-) -> Result<Comparison, RuntimeError> {
-    let dtype = run
-        .request
-        .dtype
-        .as_deref()
-        .map_or(Ok(Dtype::Float32), Dtype::by_name)?;
-    let (a, a_record) = arm(run, &run.request.a, kind)?;
-    let (b, b_record) = arm(run, &run.request.b, kind)?;
-    let _guard = tch::no_grad_guard();
-    let rows = Run::rows(shapes.len(), |index| {
-        row(run, kind, &shapes[index], dtype, (&a, &b))
-    })?;
-    Ok(run.finish(
-        (Level::Op, Some(dtype)),
-        (a_record, b_record),
-        (rows, shapes.len()),
-    ))
+    shapes: Vec<OpShape>,
+    dtype: Dtype,
+    /// Arms of one process call with the same inputs, not with equal ones: a second copy would take the
+    /// place of the first in the caches.
+    case: RefCell<Option<SharedCase>>,
 }
 
-fn row(
-    run: &Run<'_>,
-    kind: OpKind,
-    shape: &OpShape,
-    dtype: Dtype,
-    (a, b): (&Arm, &Arm),
-) -> Result<Row, RuntimeError> {
-    let request = run.request;
-    let workload = shape.to_string();
-    run.events.progress(&format!("checking {workload}"), 0, 0);
-    let interpreted_before = interpreted_compiles()?;
-    let mut comparisons = Vec::new();
-    let mut first_calls = None;
-    for seed in SEEDS {
-        let case = OpCase::random(shape, dtype.kind(), seed.wrapping_add(request.seed))?;
-        let (of_a, of_b) = (a.subject(kind, &case)?, b.subject(kind, &case)?);
-        let started = Instant::now();
-        let expected = case.run(&of_a)?;
-        let time_a = started.elapsed().as_secs_f64();
-        let started = Instant::now();
-        let got = case.run(&of_b)?;
-        first_calls.get_or_insert((time_a, started.elapsed().as_secs_f64()));
-        let (Some(expected), Some(got)) = (expected, got) else {
-            continue;
-        };
-        for (expected, got) in expected.iter().zip(&got) {
-            comparisons.push(correctness::compare(expected, got)?);
+struct SharedCase {
+    workload: usize,
+    seed: u64,
+    case: Rc<OpCase>,
+}
+
+impl OpTask {
+    pub(super) fn new(kind: OpKind, shapes: Vec<OpShape>, dtype: Dtype) -> Self {
+        Self {
+            kind,
+            shapes,
+            dtype,
+            case: RefCell::new(None),
         }
     }
-    let mut row = Row::new(workload, Correctness::worst(&comparisons));
-    row.work = Some(shape.work(dtype.kind()));
-    if !row.correctness.ok {
-        return Ok(row.untimed("the arms do not agree, so no time is shown"));
+
+    pub(super) fn rows(&self) -> Vec<RowPlan> {
+        self.shapes
+            .iter()
+            .map(|shape| RowPlan {
+                name: shape.to_string(),
+                seeds: &SEEDS,
+                tokens: None,
+                work: Some(shape.work(self.dtype.kind())),
+            })
+            .collect()
     }
-    row.functional = interpreted_compiles()? > interpreted_before;
-    row.limits = Some(run.limits(dtype, row.work)?);
-    let case = OpCase::random(shape, dtype.kind(), request.seed)?;
-    let (of_a, of_b) = (a.subject(kind, &case)?, b.subject(kind, &case)?);
-    let flusher = run.flusher.as_ref();
-    watched(
-        run,
-        row,
-        first_calls.unwrap_or_default(),
-        &mut Calls::new(|| case.run(&of_a).map(drop), flusher),
-        &mut Calls::new(|| case.run(&of_b).map(drop), flusher),
-    )
+
+    pub(super) fn side<'a>(
+        &'a self,
+        run: &'a Run<'_>,
+        name: &str,
+    ) -> Result<OpSide<'a>, RuntimeError> {
+        let (arm, record) = arm(run, name, self.kind)?;
+        Ok(OpSide {
+            task: self,
+            run,
+            arm,
+            about: About::here(record, self.dtype),
+            ready: None,
+        })
+    }
+
+    fn case(&self, workload: usize, seed: u64) -> Result<Rc<OpCase>, RuntimeError> {
+        let mut kept = self.case.borrow_mut();
+        match &*kept {
+            Some(shared) if (shared.workload, shared.seed) == (workload, seed) => {
+                Ok(Rc::clone(&shared.case))
+            }
+            _ => {
+                let shape = &self.shapes[workload];
+                let case = Rc::new(OpCase::random(shape, self.dtype.kind(), seed)?);
+                *kept = Some(SharedCase {
+                    workload,
+                    seed,
+                    case: Rc::clone(&case),
+                });
+                Ok(case)
+            }
+        }
+    }
+}
+
+/// A kernel or the default op, in this process.
+pub(super) struct OpSide<'a> {
+    task: &'a OpTask,
+    run: &'a Run<'a>,
+    arm: Arm,
+    about: About,
+    /// What was called last.
+    ready: Option<(Rc<OpCase>, Subject)>,
+}
+
+impl Side for OpSide<'_> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn outputs(&mut self, workload: usize, seed: u64) -> Result<Outputs, RuntimeError> {
+        let _guard = tch::no_grad_guard();
+        let case = self.task.case(workload, seed)?;
+        let subject = self.arm.subject(self.task.kind, &case)?;
+        let outputs = Outputs::of(|| Ok(case.run(&subject)?.unwrap_or_default()))?;
+        self.ready = Some((case, subject));
+        Ok(outputs)
+    }
+
+    fn sample(&mut self, calls: usize) -> Result<f64, RuntimeError> {
+        let Some((case, subject)) = &self.ready else {
+            return Ok(0.0);
+        };
+        let _guard = tch::no_grad_guard();
+        let flusher = self.run.flusher.as_ref();
+        Ok(Calls::new(|| case.run(subject).map(drop), flusher).sample(calls)?)
+    }
+
+    fn compiles(&mut self) -> Result<Compiles, RuntimeError> {
+        Compiles::here()
+    }
 }

@@ -9,10 +9,12 @@ use kernel_bridge::ScriptWorkload;
 use kernel_report::Correctness;
 use kernel_report::record::{ArmRecord, Comparison, Level, Row};
 
-use super::Run;
 use super::arm::{kernel, reference};
-use super::watched::{interpreted_compiles, watched};
+use super::side::Compiles;
+use super::watched::watched;
+use super::{Arms, Run};
 use crate::failure::RuntimeError;
+use crate::session;
 
 /// Seeds, added to the script's own, of the inputs that results are compared on.
 const SEEDS: [u64; 3] = [0, 1, 2];
@@ -31,7 +33,14 @@ pub(super) fn compare(run: &Run<'_>, scripts: &[PathBuf]) -> Result<Comparison, 
         workloads.extend(loaded.benchmark_script(&read(path)?, &path.display().to_string())?);
     }
     let rows = Run::rows(workloads.len(), |index| row(run, &workloads[index]))?;
-    Ok(run.finish((Level::Script, None), (a, b), (rows, workloads.len())))
+    let arms = Arms {
+        a,
+        b,
+        dtype: None,
+        versions: session::versions(),
+        processes: 1,
+    };
+    Ok(run.finish(Level::Script, arms, (rows, workloads.len())))
 }
 
 fn read(path: &Path) -> Result<String, RuntimeError> {
@@ -44,7 +53,7 @@ fn read(path: &Path) -> Result<String, RuntimeError> {
 fn row(run: &Run<'_>, workload: &ScriptWorkload) -> Result<Row, RuntimeError> {
     let name = workload.name().to_owned();
     run.events.progress(&format!("checking {name}"), 0, 0);
-    let interpreted_before = interpreted_compiles()?;
+    let interpreted_before = Compiles::here()?.interpreted;
     if !workload.has_reference() {
         let row = Row::new(name, Correctness::worst([]));
         return Ok(row.untimed("the script has no reference to compare it with"));
@@ -65,13 +74,16 @@ fn row(run: &Run<'_>, workload: &ScriptWorkload) -> Result<Row, RuntimeError> {
     if !row.correctness.ok {
         return Ok(row.untimed("the kernel does not agree with the script's reference"));
     }
-    row.functional = interpreted_compiles()? > interpreted_before;
+    row.functional = Compiles::here()?.interpreted > interpreted_before;
     let flusher = run.flusher.as_ref();
     watched(
         run,
         row,
         first_calls.unwrap_or_default(),
-        &mut Calls::new(|| workload.run_reference(), flusher),
-        &mut Calls::new(|| workload.run(), flusher),
+        (
+            &mut Calls::new(|| workload.run_reference(), flusher),
+            &mut Calls::new(|| workload.run(), flusher),
+        ),
+        &|| Ok(Compiles::here()?.all),
     )
 }

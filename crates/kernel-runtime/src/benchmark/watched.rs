@@ -11,9 +11,8 @@ use super::Run;
 use crate::Events;
 use crate::failure::RuntimeError;
 use crate::interface::interrupted;
-use crate::session;
 
-/// Measures two arms and puts the samples into the row.
+/// Measures two arms and puts the samples into the row. `compiles` counts those of the arms so far.
 ///
 /// # Errors
 /// What an arm returns.
@@ -21,8 +20,8 @@ pub(super) fn watched<E>(
     run: &Run<'_>,
     row: Row,
     first_calls: (f64, f64),
-    a: &mut dyn Arm<Error = E>,
-    b: &mut dyn Arm<Error = E>,
+    (a, b): (&mut dyn Arm<Error = E>, &mut dyn Arm<Error = E>),
+    compiles: &dyn Fn() -> Result<usize, RuntimeError>,
 ) -> Result<Row, RuntimeError>
 where
     RuntimeError: From<E>,
@@ -34,36 +33,17 @@ where
         total: budget.measuring.as_millis() as u64,
         began: None,
         told: u64::MAX,
-        compiles: 0,
+        compiles,
+        compiles_before: 0,
     };
     let mut samples = measure(a, b, &budget, &mut watch)?;
     // The loop's own first call comes after the comparison of results, when all is compiled.
     (samples.first_call_a, samples.first_call_b) = first_calls;
     let compiles = match watch.began {
-        Some(_) => compile_count()?.saturating_sub(watch.compiles),
+        Some(_) => compiles()?.saturating_sub(watch.compiles_before),
         None => 0,
     };
     Ok(row.timed(samples, compiles, run.request.seed))
-}
-
-/// Compiles of this process so far.
-pub(super) fn compile_count() -> Result<usize, RuntimeError> {
-    Ok(session::running_bridge()
-        .map(kernel_bridge::Bridge::compile_count)
-        .transpose()?
-        .unwrap_or(0))
-}
-
-/// Compiles of this process so far that were for Pallas' interpret mode.
-pub(super) fn interpreted_compiles() -> Result<usize, RuntimeError> {
-    let Some(bridge) = session::running_bridge() else {
-        return Ok(0);
-    };
-    Ok(bridge
-        .compiles()?
-        .iter()
-        .filter(|compile| compile.interpreted)
-        .count())
 }
 
 struct Live<'a> {
@@ -72,13 +52,14 @@ struct Live<'a> {
     total: u64,
     began: Option<Instant>,
     told: u64,
-    compiles: usize,
+    compiles: &'a dyn Fn() -> Result<usize, RuntimeError>,
+    compiles_before: usize,
 }
 
 impl Watch for Live<'_> {
     fn rounds_begin(&mut self) {
-        // A bridge that cannot tell now will say so when it is asked at the end.
-        self.compiles = compile_count().unwrap_or_default();
+        // An arm that cannot tell now will say so when it is asked at the end.
+        self.compiles_before = (self.compiles)().unwrap_or_default();
         self.began = Some(Instant::now());
     }
 

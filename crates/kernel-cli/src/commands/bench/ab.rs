@@ -1,7 +1,7 @@
 //! `bench ab`: two arms against each other.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
@@ -58,13 +58,16 @@ pub(crate) struct Arguments {
     /// Let kernels that have only a TPU build run in interpret mode: compared, and never judged
     #[arg(long)]
     interpret: bool,
+    /// Each arm in a process of its own, for kernels that cannot share one
+    #[arg(long)]
+    apart: bool,
     /// Estimate for these TPU generations with their compiler, and measure nothing: v5e,v6e,...
     #[arg(
         long,
         value_name = "T,...",
         value_delimiter = ',',
         requires = "op",
-        conflicts_with_all = ["budget", "confidence", "interpret", "cache"]
+        conflicts_with_all = ["budget", "confidence", "interpret", "cache", "apart"]
     )]
     target: Vec<String>,
     /// Write the record, all samples included, to this file
@@ -101,7 +104,7 @@ pub(in crate::commands) fn parse_shape(text: &str) -> Result<Sizes, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
-    let comparison = request(arguments, context);
+    let comparison = request(arguments, context)?;
     let output = arguments.output.as_deref();
     if arguments.target.is_empty() {
         return super::measured::run(comparison, output, context);
@@ -109,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
     super::estimated::run(comparison, &arguments.target, output, context)
 }
 
-fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {
+fn request(arguments: &Arguments, context: &Context<'_>) -> Result<BenchmarkRequest, Failure> {
     let shapes = || {
         arguments
             .shape
@@ -128,7 +131,14 @@ fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {
         },
         (None, model) => of_model(arguments, model.clone().unwrap_or_default()),
     };
-    BenchmarkRequest {
+    let apart = if arguments.apart {
+        let program = std::env::current_exe()
+            .map_err(|error| Failure::io("find", Path::new("kernel-cli"), &error))?;
+        Some(program)
+    } else {
+        None
+    };
+    Ok(BenchmarkRequest {
         a: arguments.a.clone(),
         b: arguments.b.clone(),
         workload,
@@ -139,8 +149,9 @@ fn request(arguments: &Arguments, context: &Context<'_>) -> BenchmarkRequest {
         flush_caches: arguments.cache == Caches::Flushed,
         threads: arguments.threads,
         interpret: arguments.interpret,
+        apart,
         registry: context.shared.settings(),
-    }
+    })
 }
 
 fn of_model(arguments: &Arguments, model: PathBuf) -> Workload {

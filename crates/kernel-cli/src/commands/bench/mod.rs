@@ -1,6 +1,7 @@
 //! `bench`: measure kernels, and look at what was measured.
 
 mod ab;
+mod arm;
 mod estimated;
 mod measured;
 mod report;
@@ -18,6 +19,9 @@ use crate::failure::Failure;
 pub(crate) enum Arguments {
     /// Compare B with A: results first, then times in rounds, with an interval for the ratio
     Ab(ab::Arguments),
+    /// Be one arm of a comparison, for the process on standard input
+    #[command(hide = true)]
+    Arm,
     /// Run the benchmark scripts that a kernel ships, with our timing: A is their reference, B the kernel
     Script(script::Arguments),
     /// Show records: a table, one HTML page, changes between files, a gate for CI
@@ -27,6 +31,7 @@ pub(crate) enum Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCode, Failure> {
     match arguments {
         Arguments::Ab(arguments) => ab::run(arguments, context),
+        Arguments::Arm => arm::run(),
         Arguments::Script(arguments) => script::run(arguments, context),
         Arguments::Report(arguments) => report::run(arguments, context),
     }

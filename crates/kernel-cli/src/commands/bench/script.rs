@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context<'_>) -> Result<ExitCo
         flush_caches: false,
         threads: arguments.threads,
         interpret: false,
+        apart: None,
         registry: context.shared.settings(),
     };
     super::measured::run(request, arguments.output.as_deref(), context)
