@@ -181,14 +181,17 @@ fn arms_in_processes_of_their_own_are_compared_as_arms_of_one_process_are() {
         let common = ["bench", "ab", "default", b, "--budget", "0.2", "--json"];
         let together = json_of(&run(&[&common[..], workload].concat()));
         let apart = json_of(&run(&[&common[..], workload, &["--apart"]].concat()));
-        for (record, processes) in [(&together, 1), (&apart, 2)] {
+        for (record, processes) in [(&together, 1), (&apart, 3)] {
             assert_eq!(record["method"]["processes"], processes);
             assert_eq!(record["complete"], true);
             assert_eq!(record["samples"].as_array().unwrap().len(), 2);
         }
-        for (one, other) in [("a", "a"), ("b", "b"), ("correctness", "correctness")] {
-            assert_eq!(together[one], apart[other]);
+        for field in ["a", "b", "correctness"] {
+            assert_eq!(together[field], apart[field]);
         }
+        let row = &apart["samples"][0];
+        assert_eq!(row["measurement"]["starts"].as_array().unwrap().len(), 5);
+        assert!(row["ratio"]["low"].is_f64(), "{row}");
         assert_eq!(
             together["environment"]["versions"],
             apart["environment"]["versions"]
@@ -235,7 +238,7 @@ fn a_process_of_an_arm_that_dies_is_named_and_no_process_stays() {
         found.split_whitespace().map(str::to_owned).collect()
     };
     let mut pids = arms();
-    while pids.len() < 2 {
+    while pids.len() < 3 {
         std::thread::sleep(std::time::Duration::from_millis(100));
         pids = arms();
     }
@@ -247,8 +250,10 @@ fn a_process_of_an_arm_that_dies_is_named_and_no_process_stays() {
         error["message"].as_str().unwrap().contains("SIGKILL"),
         "{error}"
     );
-    let left = Command::new("kill").args(["-0", &pids[0]]).output();
-    assert!(!left.unwrap().status.success());
+    for pid in &pids {
+        let left = Command::new("kill").args(["-0", pid]).output();
+        assert!(!left.unwrap().status.success(), "{pid}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kernel_bench::measure::{Budget, Calls, measure, overhead};
+use kernel_bench::measure::{Arms, Budget, Calls, measure, overhead};
 use kernel_bench::workload::{OpCase, OpKind, OpShape, Subject, WorkloadError};
 use kernel_report::record::{CacheState, MachineRecord, Samples};
 use kernel_report::report::{format_ratio, format_seconds};
@@ -98,6 +98,7 @@ impl Bench {
             warm_up: Duration::from_millis(50),
             seed,
             cache: CacheState::Hot,
+            batches: None,
         };
         let mut a = Calls::new(|| self.call(), None);
         let mut b = Calls::new(
@@ -115,7 +116,11 @@ impl Bench {
             },
             None,
         );
-        Ok(measure(&mut a, &mut b, &budget, &mut || false)?)
+        Ok(measure(
+            Arms::together(&mut a, &mut b),
+            &budget,
+            &mut || false,
+        )?)
     }
 
     /// The least time of a call: what the slowdown is a share of.
@@ -191,6 +196,7 @@ fn sleep(bench: &Bench) -> Result<(), Error> {
         warm_up: Duration::from_millis(50),
         seed: 1,
         cache: CacheState::Hot,
+        batches: None,
     };
     let mut a = Calls::new(|| bench.call(), None);
     // On a busy machine a sleep takes longer than asked for; its own clock says how long.
@@ -205,7 +211,7 @@ fn sleep(bench: &Bench) -> Result<(), Error> {
         },
         None,
     );
-    let samples = measure(&mut a, &mut b, &budget, &mut || false)?;
+    let samples = measure(Arms::together(&mut a, &mut b), &budget, &mut || false)?;
     let median = |times: &[f64]| Summary::of(times).map_or(f64::NAN, |summary| summary.median);
     let found = median(&samples.b) - median(&samples.a);
     println!(

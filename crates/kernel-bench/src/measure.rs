@@ -36,6 +36,8 @@ pub struct Budget {
     pub seed: u64,
     /// Flushed caches make every sample one call.
     pub cache: CacheState,
+    /// Calls that a sample of A and one of B span; without it, warm-up tells.
+    pub batches: Option<[usize; 2]>,
 }
 
 /// Something that can be called and timed, in this process or in another.
@@ -81,6 +83,28 @@ impl<E, F: FnMut() -> Result<(), E>> Arm for Calls<'_, F> {
     }
 }
 
+/// The arms of a measurement.
+pub struct Arms<'a, E> {
+    /// What B is compared with.
+    pub a: &'a mut dyn Arm<Error = E>,
+    /// What is judged.
+    pub b: &'a mut dyn Arm<Error = E>,
+    /// A once more, where each arm has a process of its own: two samples in a row of one process are
+    /// not like two of different ones. Without it, A itself is the control.
+    pub control: Option<&'a mut dyn Arm<Error = E>>,
+}
+
+impl<'a, E> Arms<'a, E> {
+    /// Arms of one process: A is its own control.
+    pub fn together(a: &'a mut dyn Arm<Error = E>, b: &'a mut dyn Arm<Error = E>) -> Self {
+        Self {
+            a,
+            b,
+            control: None,
+        }
+    }
+}
+
 /// Watches a measurement from outside its samples.
 pub trait Watch {
     /// Warm-up is over, and the first round begins.
@@ -97,19 +121,14 @@ impl<F: FnMut() -> bool> Watch for F {
     }
 }
 
-/// Measures two arms. What was measured is kept when the watch stops it, also where the stop makes a
+/// Measures arms. What was measured is kept when the watch stops it, also where the stop makes a
 /// call fail.
 ///
 /// # Errors
 /// The first error that an arm returns, unless the watch has stopped the measurement.
-pub fn measure<E>(
-    a: &mut dyn Arm<Error = E>,
-    b: &mut dyn Arm<Error = E>,
-    budget: &Budget,
-    watch: &mut dyn Watch,
-) -> Result<Samples, E> {
+pub fn measure<E>(arms: Arms<'_, E>, budget: &Budget, watch: &mut dyn Watch) -> Result<Samples, E> {
     let mut samples = Samples::default();
-    match rounds(a, b, budget, watch, &mut samples) {
+    match rounds(arms, budget, watch, &mut samples) {
         Ok(()) => Ok(samples),
         // An interrupt reaches a kernel in the middle of a call.
         Err(_) if watch.stop(&samples) => {
@@ -121,18 +140,22 @@ pub fn measure<E>(
 }
 
 fn rounds<E>(
-    a: &mut dyn Arm<Error = E>,
-    b: &mut dyn Arm<Error = E>,
+    arms: Arms<'_, E>,
     budget: &Budget,
     watch: &mut dyn Watch,
     samples: &mut Samples,
 ) -> Result<(), E> {
+    let Arms { a, b, mut control } = arms;
     samples.first_call_a = a.sample(1)?;
     samples.first_call_b = b.sample(1)?;
     let typical = [warm_up(a, budget, watch)?, warm_up(b, budget, watch)?];
-    [samples.batch_a, samples.batch_b] = match budget.cache {
-        CacheState::Flushed => [1, 1],
-        CacheState::Hot => batches(typical),
+    if let Some(control) = &mut control {
+        warm_up(*control, budget, watch)?;
+    }
+    [samples.batch_a, samples.batch_b] = match (budget.batches, budget.cache) {
+        (Some(given), _) => given,
+        (None, CacheState::Flushed) => [1, 1],
+        (None, CacheState::Hot) => batches(typical),
     };
     let mut random = ChaCha8Rng::seed_from_u64(budget.seed);
     let mut order = [Place::A, Place::B, Place::Control];
@@ -149,10 +172,12 @@ fn rounds<E>(
         order.shuffle(&mut random);
         let mut times = [0.0; 3];
         for place in order {
-            let seconds = match place {
-                Place::A | Place::Control => a.sample(samples.batch_a)? / samples.batch_a as f64,
-                Place::B => b.sample(samples.batch_b)? / samples.batch_b as f64,
+            let (arm, calls) = match (place, &mut control) {
+                (Place::B, _) => (&mut *b, samples.batch_b),
+                (Place::Control, Some(control)) => (&mut **control, samples.batch_a),
+                (Place::A, _) | (Place::Control, None) => (&mut *a, samples.batch_a),
             };
+            let seconds = arm.sample(calls)? / calls as f64;
             times[place as usize] = (seconds * RESOLUTION).round() / RESOLUTION;
         }
         let [of_a, of_b, control] = times;
@@ -245,13 +270,14 @@ mod tests {
         warm_up: Duration::from_millis(10),
         seed: 1,
         cache: CacheState::Hot,
+        batches: None,
     };
 
     #[test]
     fn an_arm_that_takes_twice_as_long_is_slower() {
         let mut a = spin(Duration::from_micros(500));
         let mut b = spin(Duration::from_millis(1));
-        let samples = measure(&mut a, &mut b, &BUDGET, &mut || false).unwrap();
+        let samples = measure(Arms::together(&mut a, &mut b), &BUDGET, &mut || false).unwrap();
         let ratio = Distribution::of_ratios(&samples.a, &samples.b, 1)
             .unwrap()
             .interval(0.95);
@@ -263,10 +289,29 @@ mod tests {
     }
 
     #[test]
+    fn a_control_of_its_own_takes_the_place_of_the_second_a() {
+        let mut a = spin(Duration::from_micros(500));
+        let mut b = spin(Duration::from_micros(500));
+        let mut control = spin(Duration::from_millis(1));
+        let arms = Arms {
+            control: Some(&mut control),
+            ..Arms::together(&mut a, &mut b)
+        };
+        let samples = measure(arms, &BUDGET, &mut || false).unwrap();
+        let ratio = Distribution::of_ratios(&samples.a, &samples.control, 1)
+            .unwrap()
+            .interval(0.95);
+        assert!((1.8..2.2).contains(&ratio.estimate), "{ratio:?}");
+    }
+
+    #[test]
     fn short_calls_are_batched_and_long_ones_are_not() {
         let mut short = spin(Duration::from_nanos(500));
         let mut long = spin(Duration::from_millis(1));
-        let samples = measure(&mut short, &mut long, &BUDGET, &mut || false).unwrap();
+        let samples = measure(Arms::together(&mut short, &mut long), &BUDGET, &mut || {
+            false
+        })
+        .unwrap();
         assert!(samples.batch_a > 20, "{}", samples.batch_a);
         assert_eq!(samples.batch_b, 1);
     }
@@ -289,7 +334,7 @@ mod tests {
         let call = || Ok::<(), ()>(());
         let mut a = Calls::new(call, Some(&flusher));
         let mut b = Calls::new(call, Some(&flusher));
-        let samples = measure(&mut a, &mut b, &budget, &mut || false).unwrap();
+        let samples = measure(Arms::together(&mut a, &mut b), &budget, &mut || false).unwrap();
         assert_eq!((samples.batch_a, samples.batch_b), (1, 1));
         assert!(samples.a.len() >= FEWEST_ROUNDS);
     }
@@ -300,7 +345,7 @@ mod tests {
         let mut stop = || start.elapsed() > Duration::from_millis(200);
         let mut a = spin(Duration::from_micros(200));
         let mut b = spin(Duration::from_micros(200));
-        let samples = measure(&mut a, &mut b, &BUDGET, &mut stop).unwrap();
+        let samples = measure(Arms::together(&mut a, &mut b), &BUDGET, &mut stop).unwrap();
         assert!(samples.cut_short && !samples.a.is_empty());
     }
 
@@ -321,7 +366,10 @@ mod tests {
             None,
         );
         let mut b = Calls::new(|| Ok(()), None);
-        let samples = measure(&mut a, &mut b, &BUDGET, &mut || stopped.get()).unwrap();
+        let samples = measure(Arms::together(&mut a, &mut b), &BUDGET, &mut || {
+            stopped.get()
+        })
+        .unwrap();
         assert!(samples.cut_short && !samples.a.is_empty());
     }
 
@@ -330,7 +378,7 @@ mod tests {
         let mut a = Calls::new(|| Err("broken"), None);
         let mut b = Calls::new(|| Ok(()), None);
         assert_eq!(
-            measure(&mut a, &mut b, &BUDGET, &mut || false),
+            measure(Arms::together(&mut a, &mut b), &BUDGET, &mut || false),
             Err("broken")
         );
     }

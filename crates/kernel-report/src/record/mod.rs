@@ -64,7 +64,8 @@ pub struct Method {
     pub seed: u64,
     /// State of the caches when a sample begins.
     pub cache: CacheState,
-    /// Processes that the arms ran in: 1, or 2 where they could not share one.
+    /// Processes that the arms ran in: 1, or 3 where they could not share one (A, B, and A once more as
+    /// the control).
     pub processes: u8,
     /// What the harness itself adds to a call, in seconds: measured on an empty call in the same run,
     /// part of every time, and not subtracted.

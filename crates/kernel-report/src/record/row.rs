@@ -23,8 +23,51 @@ pub struct Samples {
     pub b: Vec<f64>,
     /// The control: A once more, one time a round.
     pub control: Vec<f64>,
+    /// The first round of each set of processes, where rounds were taken in several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<usize>,
     /// Whether it ended early because the user asked for it.
     pub cut_short: bool,
+}
+
+impl Samples {
+    /// These, and then those of another set of processes. First calls and batches stay those of the first
+    /// set.
+    #[must_use]
+    pub fn then(mut self, next: &Self) -> Self {
+        if self.starts.is_empty() {
+            self.starts.push(0);
+        }
+        self.starts.push(self.a.len());
+        self.a.extend(&next.a);
+        self.b.extend(&next.b);
+        self.control.extend(&next.control);
+        self.cut_short |= next.cut_short;
+        self
+    }
+
+    /// The ratio of B over A, `None` where there are too few samples for one.
+    pub fn ratio(&self, seed: u64) -> Option<Distribution> {
+        self.over_a(&self.b, seed)
+    }
+
+    /// The ratio of the control over A, which is 1 but for what this run cannot tell apart.
+    pub fn control_ratio(&self, seed: u64) -> Option<Distribution> {
+        self.over_a(&self.control, seed)
+    }
+
+    fn over_a(&self, times: &[f64], seed: u64) -> Option<Distribution> {
+        if !self.starts.is_empty() {
+            return Distribution::of_ratios_in_sets(&self.a, times, &self.starts, seed);
+        }
+        if !self.cut_short {
+            return Distribution::of_ratios(&self.a, times, seed);
+        }
+        // Who stopped a run does not wait for its statistics: fewer rounds give a wider interval sooner.
+        let step = self.a.len().div_ceil(MOST_ROUNDS_IN_HASTE).max(1);
+        let thinned = |times: &[f64]| times.iter().copied().step_by(step).collect::<Vec<_>>();
+        Distribution::of_ratios(&thinned(&self.a), &thinned(times), seed)
+    }
 }
 
 /// What a call has to do whatever the implementation: the roofline's axes.
@@ -207,19 +250,7 @@ impl Row {
 
     fn resampled(&self, seed: u64) -> Option<(Distribution, Distribution)> {
         let samples = self.measurement.as_ref()?;
-        // Who stopped a run does not wait for its statistics: fewer rounds give a wider interval sooner.
-        let step = if samples.cut_short {
-            samples.a.len().div_ceil(MOST_ROUNDS_IN_HASTE).max(1)
-        } else {
-            1
-        };
-        let thinned = |times: &[f64]| times.iter().copied().step_by(step).collect::<Vec<_>>();
-        let [a, b, control] =
-            [&samples.a, &samples.b, &samples.control].map(|times| thinned(times));
-        Some((
-            Distribution::of_ratios(&a, &b, seed)?,
-            Distribution::of_ratios(&a, &control, seed ^ CONTROL)?,
-        ))
+        Some((samples.ratio(seed)?, samples.control_ratio(seed ^ CONTROL)?))
     }
 
     /// The limits that hold for this row: those of the estimate's chip, its own, or the machine's.

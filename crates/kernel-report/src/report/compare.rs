@@ -173,8 +173,7 @@ fn ours(comparison: &Comparison) -> BTreeMap<&str, Observed<'_>> {
                     .or_else(|| {
                         Distribution::of_mean(row.estimate.as_ref()?.b.seconds?, 0.0, SEED)
                     }),
-                ratio: samples
-                    .and_then(|samples| Distribution::of_ratios(&samples.a, &samples.b, SEED)),
+                ratio: samples.and_then(|samples| samples.ratio(SEED)),
                 floor: row.noise_floor.unwrap_or_default(),
                 is_mean: false,
             };

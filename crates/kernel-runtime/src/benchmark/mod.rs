@@ -12,8 +12,7 @@ mod task;
 mod watched;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kernel_bench::cache::Flusher;
@@ -28,7 +27,6 @@ use kernel_spec::protocol::{BenchmarkRequest, Workload};
 use crate::Events;
 use crate::failure::RuntimeError;
 use crate::generate::set_threads;
-use crate::interface::interrupted;
 use task::Task;
 
 /// Name of the arm that is no kernel.
@@ -55,11 +53,7 @@ pub fn run(request: &BenchmarkRequest, events: &Events) -> Result<Comparison, Ru
         return script::compare(&run, scripts);
     }
     let task = Task::of(&request.workload, request.dtype.as_deref())?;
-    let sides = match &request.apart {
-        Some(program) => apart::sides(&run, program)?,
-        None => task.sides(&run)?,
-    };
-    compare::compare(&run, &task, &sides)
+    compare::compare(&run, &task)
 }
 
 /// Is one arm of a comparison, for the process at the other end of standard input, until that has no
@@ -103,6 +97,8 @@ struct Run<'a> {
     flusher: Option<RefCell<Flusher>>,
     /// Operations a second that this machine can do, once that was asked.
     flops_per_s: Cell<Option<f64>>,
+    /// What processes of arms have told: each loads the same, and says so.
+    told: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Run<'a> {
@@ -118,6 +114,7 @@ impl<'a> Run<'a> {
             machine,
             flusher,
             flops_per_s: Cell::new(None),
+            told: RefCell::default(),
         }
     }
 
@@ -142,6 +139,7 @@ impl<'a> Run<'a> {
             warm_up: WARM_UP,
             seed: self.request.seed,
             cache: self.cache(),
+            batches: None,
         }
     }
 
@@ -153,29 +151,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes rows one after the other until the user stops; what there is then is kept.
-    fn rows(
-        wanted: usize,
-        mut row: impl FnMut(usize) -> Result<Row, RuntimeError>,
-    ) -> Result<Vec<Row>, RuntimeError> {
-        let stopped = || interrupted().load(Ordering::Relaxed);
-        let mut rows = Vec::new();
-        for index in 0..wanted {
-            match row(index) {
-                Ok(row) => rows.push(row),
-                // The stop reaches a kernel in the middle of a call, as an error of the call.
-                Err(_) if stopped() && !rows.is_empty() => {}
-                Err(error) => return Err(error),
-            }
-            if stopped() {
-                break;
-            }
-        }
-        Ok(rows)
-    }
-
     /// The record of the rows.
-    fn finish(&self, level: Level, arms: Arms, (rows, wanted): (Vec<Row>, usize)) -> Comparison {
+    fn finish(&self, level: Level, arms: Arms, (rows, all_rows): (Vec<Row>, bool)) -> Comparison {
         let mut machine = self.machine.clone();
         machine.versions = arms.versions;
         machine.versions.insert(
@@ -201,7 +178,7 @@ impl<'a> Run<'a> {
             b: arms.b,
             method,
             environment: machine.ended(),
-            all_rows: rows.len() == wanted,
+            all_rows,
         };
         Comparison::new(about, rows)
     }

@@ -1,10 +1,11 @@
 //! The benchmark scripts that kernels ship, with our timing: A is the script's reference, B the kernel.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use kernel_bench::correctness;
-use kernel_bench::measure::Calls;
+use kernel_bench::measure::{self, Calls};
 use kernel_bridge::ScriptWorkload;
 use kernel_report::Correctness;
 use kernel_report::record::{ArmRecord, Comparison, Level, Row};
@@ -14,6 +15,7 @@ use super::side::Compiles;
 use super::watched::watched;
 use super::{Arms, Run};
 use crate::failure::RuntimeError;
+use crate::interface::interrupted;
 use crate::session;
 
 /// Seeds, added to the script's own, of the inputs that results are compared on.
@@ -32,7 +34,20 @@ pub(super) fn compare(run: &Run<'_>, scripts: &[PathBuf]) -> Result<Comparison, 
     for path in scripts {
         workloads.extend(loaded.benchmark_script(&read(path)?, &path.display().to_string())?);
     }
-    let rows = Run::rows(workloads.len(), |index| row(run, &workloads[index]))?;
+    let mut rows = Vec::new();
+    for workload in &workloads {
+        let stopped = || interrupted().load(Ordering::Relaxed);
+        match row(run, workload) {
+            Ok(row) => rows.push(row),
+            // The stop reaches a kernel in the middle of a call, as an error of the call.
+            Err(_) if stopped() && !rows.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+        if stopped() {
+            break;
+        }
+    }
+    let complete = rows.len() == workloads.len();
     let arms = Arms {
         a,
         b,
@@ -40,7 +55,7 @@ pub(super) fn compare(run: &Run<'_>, scripts: &[PathBuf]) -> Result<Comparison, 
         versions: session::versions(),
         processes: 1,
     };
-    Ok(run.finish(Level::Script, arms, (rows, workloads.len())))
+    Ok(run.finish(Level::Script, arms, (rows, complete)))
 }
 
 fn read(path: &Path) -> Result<String, RuntimeError> {
@@ -76,14 +91,17 @@ fn row(run: &Run<'_>, workload: &ScriptWorkload) -> Result<Row, RuntimeError> {
     }
     row.functional = Compiles::here()?.interpreted > interpreted_before;
     let flusher = run.flusher.as_ref();
-    watched(
+    let (mut samples, compiles) = watched(
         run,
-        row,
-        first_calls.unwrap_or_default(),
-        (
+        row.workload.clone(),
+        &run.budget(row.functional),
+        measure::Arms::together(
             &mut Calls::new(|| workload.run_reference(), flusher),
             &mut Calls::new(|| workload.run(), flusher),
         ),
         &|| Ok(Compiles::here()?.all),
-    )
+    )?;
+    // The loop's own first call comes after the comparison of results, when all is compiled.
+    (samples.first_call_a, samples.first_call_b) = first_calls.unwrap_or_default();
+    Ok(row.timed(samples, compiles, run.request.seed))
 }

@@ -121,29 +121,36 @@ impl Compiles {
 
 /// Two arms.
 pub(super) struct Sides<'a> {
-    pub(super) a: RefCell<Box<dyn Side + 'a>>,
-    pub(super) b: RefCell<Box<dyn Side + 'a>>,
-    /// Whether each has a process of its own.
-    pub(super) apart: bool,
+    pub(super) a: SharedSide<'a>,
+    pub(super) b: SharedSide<'a>,
+    /// A once more, where each arm has a process of its own.
+    pub(super) control: Option<SharedSide<'a>>,
 }
 
-impl Sides<'_> {
+/// A side that the measuring loop and its watch both ask, one after the other.
+pub(super) type SharedSide<'a> = RefCell<Box<dyn Side + 'a>>;
+
+impl<'a> Sides<'a> {
+    /// All sides: A, B, and the control where there is one.
+    pub(super) fn all(&self) -> impl Iterator<Item = &SharedSide<'a>> {
+        [&self.a, &self.b].into_iter().chain(&self.control)
+    }
+
     /// Compiles so far of the processes that the arms run in.
     pub(super) fn compiles(&self) -> Result<Compiles, RuntimeError> {
-        let a = self.a.borrow_mut().compiles()?;
-        if !self.apart {
-            return Ok(a);
+        let mut sum = Compiles::default();
+        let processes = if self.control.is_some() { 3 } else { 1 };
+        for side in self.all().take(processes) {
+            let compiles = side.borrow_mut().compiles()?;
+            sum.all += compiles.all;
+            sum.interpreted += compiles.interpreted;
         }
-        let b = self.b.borrow_mut().compiles()?;
-        Ok(Compiles {
-            all: a.all + b.all,
-            interpreted: a.interpreted + b.interpreted,
-        })
+        Ok(sum)
     }
 }
 
 /// A side as the measuring loop sees it.
-pub(super) struct Timed<'a, 'b>(pub(super) &'a RefCell<Box<dyn Side + 'b>>);
+pub(super) struct Timed<'a, 'b>(pub(super) &'a SharedSide<'b>);
 
 impl measure::Arm for Timed<'_, '_> {
     type Error = RuntimeError;

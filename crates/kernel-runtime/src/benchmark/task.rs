@@ -114,7 +114,7 @@ impl Task {
         Ok(Sides {
             a: self.side(run, &run.request.a)?.into(),
             b: self.side(run, &run.request.b)?.into(),
-            apart: false,
+            control: None,
         })
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use kernel_bench::measure::{Arm, Watch, measure};
-use kernel_report::record::{Row, Samples};
+use kernel_bench::measure::{Arms, Budget, Watch, measure};
+use kernel_report::record::Samples;
 use kernel_report::report::format_ratio;
 use kernel_report::statistics::Summary;
 
@@ -12,38 +12,41 @@ use crate::Events;
 use crate::failure::RuntimeError;
 use crate::interface::interrupted;
 
-/// Measures two arms and puts the samples into the row. `compiles` counts those of the arms so far.
+/// Measures arms within a budget. `stage` says what for people, `compiles` counts those of the arms so far.
+/// Returns the samples and the compiles that fell into their span.
 ///
 /// # Errors
 /// What an arm returns.
 pub(super) fn watched<E>(
     run: &Run<'_>,
-    row: Row,
-    first_calls: (f64, f64),
-    (a, b): (&mut dyn Arm<Error = E>, &mut dyn Arm<Error = E>),
+    stage: String,
+    budget: &Budget,
+    arms: Arms<'_, E>,
     compiles: &dyn Fn() -> Result<usize, RuntimeError>,
-) -> Result<Row, RuntimeError>
+) -> Result<(Samples, usize), RuntimeError>
 where
     RuntimeError: From<E>,
 {
-    let budget = run.budget(row.functional);
     let mut watch = Live {
         events: run.events,
-        stage: row.workload.clone(),
+        stage,
         total: budget.measuring.as_millis() as u64,
         began: None,
         told: u64::MAX,
         compiles,
         compiles_before: 0,
     };
-    let mut samples = measure(a, b, &budget, &mut watch)?;
-    // The loop's own first call comes after the comparison of results, when all is compiled.
-    (samples.first_call_a, samples.first_call_b) = first_calls;
+    let samples = measure(arms, budget, &mut watch)?;
     let compiles = match watch.began {
-        Some(_) => compiles()?.saturating_sub(watch.compiles_before),
+        Some(_) => match compiles() {
+            Ok(compiles) => compiles.saturating_sub(watch.compiles_before),
+            // A process that was stopped in the middle of a call cannot be asked.
+            Err(_) if samples.cut_short => 0,
+            Err(error) => return Err(error),
+        },
         None => 0,
     };
-    Ok(row.timed(samples, compiles, run.request.seed))
+    Ok((samples, compiles))
 }
 
 struct Live<'a> {

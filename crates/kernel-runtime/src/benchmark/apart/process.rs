@@ -10,18 +10,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use kernel_model::ModelError;
+use kernel_spec::protocol::Event;
 use tch::Tensor;
 use tempfile::TempDir;
 
 use super::super::Run;
 use super::super::side::{About, Compiles, Outputs, Side};
 use super::messages::{Answer, Question, Which, read, send, write};
-use crate::Events;
 use crate::failure::RuntimeError;
 use crate::interface::interrupted;
 
 /// How often a wait for an answer looks whether the user wants a stop.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long an answer may still take once the user wants a stop.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a process whose connection is closed may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -34,7 +36,7 @@ pub(super) struct ArmProcess<'a> {
     /// Where tensors go; readable for this user only.
     folder: TempDir,
     about: About,
-    events: &'a Events,
+    run: &'a Run<'a>,
 }
 
 impl<'a> ArmProcess<'a> {
@@ -73,7 +75,7 @@ impl<'a> ArmProcess<'a> {
             answers: BufReader::new(ours),
             folder,
             about: About::unknown(),
-            events: run.events,
+            run,
         };
         let question = Question::Be {
             request: Box::new(run.request.clone()),
@@ -91,7 +93,17 @@ impl<'a> ArmProcess<'a> {
         send(self.answers.get_ref(), question).map_err(|error| self.ended(error))?;
         loop {
             match self.next()? {
-                Answer::Meanwhile { event } => self.events.send(&event),
+                Answer::Meanwhile { event } => {
+                    let said_before = match &event {
+                        Event::Note { message, .. } => {
+                            !self.run.told.borrow_mut().insert(message.clone())
+                        }
+                        _ => false,
+                    };
+                    if !said_before {
+                        self.run.events.send(&event);
+                    }
+                }
                 Answer::Failed { failure } => {
                     return Err(RuntimeError::Arm {
                         arm: self.name.clone(),
@@ -105,6 +117,7 @@ impl<'a> ArmProcess<'a> {
 
     fn next(&mut self) -> Result<Answer, RuntimeError> {
         let mut line = Vec::new();
+        let mut stopped = None;
         loop {
             // What came before a pause stays in `line`.
             match self.answers.read_until(b'\n', &mut line) {
@@ -116,7 +129,10 @@ impl<'a> ArmProcess<'a> {
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(error) => return Err(self.ended(error)),
             }
-            if interrupted().load(Ordering::Relaxed) {
+            // A call that is nearly done is let end, so that its process can still be asked.
+            if interrupted().load(Ordering::Relaxed)
+                && stopped.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+            {
                 return Err(ModelError::Cancelled.into());
             }
         }

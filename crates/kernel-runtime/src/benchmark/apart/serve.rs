@@ -19,6 +19,9 @@ use crate::generate::set_threads;
 /// How long the work of an arm that nobody asks any more may go on.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// Seconds from which a call is so long that what the caches held before it does not count.
+const LONG: f64 = 10e-3;
+
 /// Answers the questions that come on standard input.
 pub(in super::super) fn serve() -> Result<(), RuntimeError> {
     let refused = |source| RuntimeError::ArmProcess {
@@ -63,8 +66,10 @@ pub(in super::super) fn serve() -> Result<(), RuntimeError> {
     answer(&Answer::Is {
         about: Box::new(side.about().clone()),
     })?;
+    let mut hot_after_a_call = !request.flush_caches;
     for question in questions {
-        answer(&answered(&mut *side, &question).unwrap_or_else(|error| failed(&error)))?;
+        let outcome = answered(&mut *side, &question, &mut hot_after_a_call);
+        answer(&outcome.unwrap_or_else(|error| failed(&error)))?;
     }
     Ok(())
 }
@@ -88,7 +93,12 @@ fn questions(connection: UnixStream) -> Receiver<Question> {
     receiver
 }
 
-fn answered(side: &mut dyn Side, question: &Question) -> Result<Answer, RuntimeError> {
+/// Other processes ran since the last sample, so where caches are to be hot, a call makes them so first.
+fn answered(
+    side: &mut dyn Side,
+    question: &Question,
+    hot_after_a_call: &mut bool,
+) -> Result<Answer, RuntimeError> {
     Ok(match question {
         Question::Be { .. } => return Err(RuntimeError::OutOfTurn("this process is an arm")),
         Question::SharedInputs { file } => {
@@ -108,9 +118,14 @@ fn answered(side: &mut dyn Side, question: &Question) -> Result<Answer, RuntimeE
             write(&tensors, file)?;
             Answer::Took { seconds }
         }
-        Question::Sample { calls } => Answer::Took {
-            seconds: side.sample(*calls)?,
-        },
+        Question::Sample { calls } => {
+            if *hot_after_a_call {
+                side.sample(1)?;
+            }
+            let seconds = side.sample(*calls)?;
+            *hot_after_a_call &= seconds < LONG * (*calls as f64);
+            Answer::Took { seconds }
+        }
         Question::Compiles => Answer::Compiles {
             compiles: side.compiles()?,
         },
